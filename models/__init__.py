@@ -1,0 +1,1 @@
+"""Chat models: the adapters that answer a ModelRequest."""

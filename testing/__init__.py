@@ -1,0 +1,1 @@
+"""The public test kit for programs built on turnhold."""
