@@ -1,0 +1,99 @@
+"""What a chat model is to a turn: the request, the streamed pieces and the protocol. Implementations live in `models/`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from .chat import AiMessage, ChatMessage, Usage
+from .record import JsonObject, Record, Seconds, duration
+
+
+class ToolDefinition(Record, frozen=True):
+    """A tool as a model sees it; `parameters` is a JSON Schema object."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+
+
+class ModelOptions(Record, frozen=True, omit_defaults=True):
+    """Settings of a model request; `None` leaves the provider's default.
+
+    `timeout` bounds one request (a timedelta, or seconds). `extra` is handed to the provider as it is.
+    """
+
+    temperature: float | None = None
+    max_output_tokens: int | None = None
+    top_p: float | None = None
+    stop: tuple[str, ...] = ()
+    tool_choice: str | None = None
+    timeout: Seconds = timedelta(minutes=5)
+    extra: JsonObject = {}
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "timeout", duration(self.timeout))
+
+
+class ModelRequest(Record, frozen=True, kw_only=True):
+    """One request to a model.
+
+    `iteration` counts the replies of this turn so far, plus one. `attempt` counts the failures of this request so far, plus one;
+    both are durable and mean the same in every process.
+    """
+
+    messages: tuple[ChatMessage, ...]
+    tools: tuple[ToolDefinition, ...] = ()
+    options: ModelOptions = ModelOptions()
+    output_schema: JsonObject | None = None
+    turn_id: str = ""
+    conversation_id: str | None = None
+    agent_id: str = ""
+    iteration: int = 1
+    attempt: int = 1
+
+
+class ToolCallDelta(Record, frozen=True, omit_defaults=True):
+    """A piece of a call; pieces with one `index` belong to one call, `arguments` are concatenated."""
+
+    index: int
+    id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+
+
+class Delta(Record, frozen=True, omit_defaults=True):
+    """A piece of a streamed reply."""
+
+    content: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[ToolCallDelta, ...] = ()
+    usage: Usage | None = None
+
+
+@runtime_checkable
+class ChatModel(Protocol):
+    """Anything that answers a `ModelRequest`.
+
+    A model that can stream also has ``stream(request) -> AsyncIterator[Delta]``; one that holds resources may have an async
+    ``close()``, which the Runtime that opened it calls at its end.
+    """
+
+    async def complete(self, request: ModelRequest) -> AiMessage:
+        """Answer a request.
+
+        :raises ModelError: if the provider refused, failed or timed out; the class says whether a retry makes sense.
+        """
+        ...
+
+
+@runtime_checkable
+class StreamingChatModel(ChatModel, Protocol):
+    """A `ChatModel` that can also stream."""
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+        """Answer a request piece by piece."""
+        ...

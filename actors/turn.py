@@ -1,0 +1,203 @@
+"""The state of a turn: what a snapshot holds.
+
+Stored structs are arrays (``array_like``): a field may be added at the end with a default, and none may be moved, renamed in
+meaning or removed. All times are store milliseconds.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from .chat import Usage
+from .policies import ExecutionPolicy, OnExpiry
+from .record import JsonObject, JsonValue
+from .waits import Phase, SuspensionType
+
+SCHEMA = 1
+EffectKind: TypeAlias = Literal["once", "repeatable"]
+
+
+class Status(str, enum.Enum):
+    """The statuses of a turn."""
+
+    READY = "READY"
+    RUNNING = "RUNNING"
+    WAITING_FOR_USER = "WAITING_FOR_USER"
+    WAITING_FOR_APPROVAL = "WAITING_FOR_APPROVAL"
+    WAITING_FOR_CHILD = "WAITING_FOR_CHILD"
+    RETRY_SCHEDULED = "RETRY_SCHEDULED"
+    IN_DOUBT = "IN_DOUBT"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    MAX_ITERATIONS_REACHED = "MAX_ITERATIONS_REACHED"
+    MAX_STEPS_REACHED = "MAX_STEPS_REACHED"
+    BUDGET_EXCEEDED = "BUDGET_EXCEEDED"
+
+    @property
+    def terminal(self) -> bool:
+        """Tell whether the turn has ended."""
+        return self in TERMINAL
+
+    @property
+    def blocked(self) -> bool:
+        """Tell whether the turn waits."""
+        return self in BLOCKED
+
+
+TERMINAL = frozenset(
+    {
+        Status.COMPLETED,
+        Status.FAILED,
+        Status.CANCELLED,
+        Status.MAX_ITERATIONS_REACHED,
+        Status.MAX_STEPS_REACHED,
+        Status.BUDGET_EXCEEDED,
+    }
+)
+WAITING = {
+    SuspensionType.USER_INPUT: Status.WAITING_FOR_USER,
+    SuspensionType.TOOL_APPROVAL: Status.WAITING_FOR_APPROVAL,
+    SuspensionType.CHILD_AGENT: Status.WAITING_FOR_CHILD,
+    SuspensionType.RETRY: Status.RETRY_SCHEDULED,
+    SuspensionType.IN_DOUBT: Status.IN_DOUBT,
+}
+BLOCKED = frozenset(WAITING.values())
+
+
+class CallStatus(str, enum.Enum):
+    """Where one call stands."""
+
+    UNDECIDED = "undecided"  # the policy has not been asked, or has not answered
+    PENDING = "pending"  # may start
+    AWAITING = "awaiting"  # has an open wait
+    RUNNING = "running"  # an attempt was started
+    DONE = "done"  # has a result
+    REJECTED = "rejected"  # has a refusal as its result
+
+
+class OpenWait(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """An open wait as the turn keeps it; `correlation` is the call's id, a child's id, or empty."""
+
+    id: str
+    type: SuspensionType
+    correlation: str
+    created: int
+    expires: int | None = None
+    on_expiry: OnExpiry | None = None
+    message: str | None = None
+    form_key: str | None = None
+    schema: JsonObject | None = None
+    phase: Phase = Phase.TOOLS
+    assignee: str | None = None
+    metadata: JsonObject | None = None
+    default: JsonValue = None
+    has_default: bool = False
+
+
+class CallRecord(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """One call of the current reply.
+
+    An approval belongs to this record and to `digest` (of name and arguments). `attempt` counts starts of the function;
+    `activation` made the last one. `forms` holds submitted data by form key. `failures` counts failed attempts, `crashes` attempts
+    that a lost owner left open.
+    """
+
+    id: str
+    name: str
+    arguments: JsonObject
+    digest: str
+    status: CallStatus = CallStatus.UNDECIDED
+    effect: EffectKind = "repeatable"
+    attempt: int = 0
+    activation: str | None = None
+    failures: int = 0
+    crashes: int = 0
+    waits: int = 0
+    approved: bool = False
+    edited: JsonObject | None = None
+    edited_by: str | None = None
+    forms: JsonObject | None = None
+    result: str | None = None
+    invalid: str | None = None
+    sequential: bool = False
+    cancellable: bool = False
+    counted: bool = False
+    known: bool = True
+    parameters: JsonObject | None = None
+    started: int = 0
+
+    @property
+    def effective(self) -> JsonObject:
+        """Return the arguments that the function gets."""
+        return self.arguments if self.edited is None else self.edited
+
+    @property
+    def finished(self) -> bool:
+        """Tell whether the call has a result."""
+        return self.status in (CallStatus.DONE, CallStatus.REJECTED)
+
+
+class ModelAttempt(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """The model request under way or due: the number of its reply, failures so far, and who sent it (`None`: nobody yet)."""
+
+    iteration: int
+    failures: int = 0
+    activation: str | None = None
+
+
+class Failure(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """Why a turn failed."""
+
+    type: str
+    message: str
+
+
+class TurnState(msgspec.Struct, array_like=True, omit_defaults=True):
+    """Everything that is stored of a turn, but its history, events and receipts.
+
+    Mutable for the machine's own draft; everybody else treats it as a value.
+    """
+
+    turn_id: str
+    agent_id: str
+    agent_version: str
+    parent_turn_id: str | None = None
+    conversation_id: str | None = None
+    tenant: str | None = None
+    metadata: JsonObject | None = None
+    streaming: bool = False
+    policy: ExecutionPolicy | None = None
+    status: Status = Status.READY
+    phase: Phase = Phase.MODEL
+    iteration_count: int = 0
+    step_count: int = 0
+    tool_call_count: int = 0
+    retry_count: int = 0
+    usage: Usage = Usage()
+    started: bool = False
+    step_open: bool = False
+    request: ModelAttempt | None = None
+    calls: list[CallRecord] = []
+    waits: list[OpenWait] = []
+    wait_count: int = 0
+    call_marks: bytes = b""
+    question: str | None = None
+    children: list[str] = []
+    cancel_reason: str | None = None
+    cancel_at: int = 0
+    failing: Failure | None = None
+    final_output: JsonValue = None
+    error: Failure | None = None
+    budget_exceeded_reason: str | None = None
+    active_ms: int = 0
+    active_since: int = 0
+    created_at: int = 0
+    updated_at: int = 0
+    completed_at: int = 0
+    message_count: int = 0
+    event_count: int = 0
+    ending: Status | None = None
