@@ -101,9 +101,9 @@ class OpenWait(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True)
 class CallRecord(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """One call of the current reply.
 
-    An approval belongs to this record and to `digest` (of name and arguments). `attempt` counts starts of the function;
-    `activation` made the last one. `forms` holds submitted data by form key. `failures` counts failed attempts, `crashes` attempts
-    that a lost owner left open.
+    An approval belongs to this record and to `digest` (of name and arguments); `allowed` says that policy or person let it run.
+    `attempt` counts starts of the function; `activation` made the last one. `forms` holds submitted data by form key. `failures`
+    counts failed attempts, `crashes` attempts that a lost owner left open.
     """
 
     id: str
@@ -129,6 +129,9 @@ class CallRecord(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
     known: bool = True
     parameters: JsonObject | None = None
     started: int = 0
+    allowed: bool = False
+    sensitive: tuple[str, ...] = ()
+    policy_failures: int = 0
 
     @property
     def effective(self) -> JsonObject:
@@ -159,7 +162,9 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
 class TurnState(msgspec.Struct, array_like=True, omit_defaults=True):
     """Everything that is stored of a turn, but its history, events and receipts.
 
-    Mutable for the machine's own draft; everybody else treats it as a value.
+    Mutable for the machine's own draft; everybody else treats it as a value. `flushed` of the `calls` have their result in the
+    history; `arrived` are texts (results of children) that enter it at the next boundary; `ending` is the terminal status that an
+    ending turn will have once its running calls are over.
     """
 
     turn_id: str
@@ -201,3 +206,6 @@ class TurnState(msgspec.Struct, array_like=True, omit_defaults=True):
     message_count: int = 0
     event_count: int = 0
     ending: Status | None = None
+    ending_at: int = 0
+    flushed: int = 0
+    arrived: list[str] = []

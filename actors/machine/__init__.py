@@ -1,1 +1,1 @@
-"""The state machine of a Turn: one file each for a kind of message, one function in, effects out."""
+"""What a message does to a turn: pure functions over a draft of its state."""

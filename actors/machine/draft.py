@@ -1,0 +1,224 @@
+"""The draft on which the machine works: a copy of the state, and what its save will carry and its owner will do."""
+
+from __future__ import annotations
+
+import copy
+from typing import TypeAlias
+
+import msgspec
+
+from ..agent import Agent
+from ..chat import HistoryEntry
+from ..events import EventType
+from ..policies import ExecutionPolicy
+from ..record import JsonObject, utc
+from ..turn import CallRecord, OpenWait, TurnState
+from ..waits import Effect, Receipt, ResumeCommand
+
+DEFAULT_POLICY = ExecutionPolicy()
+
+
+class Context(msgspec.Struct, frozen=True):
+    """What the machine may know beside the state.
+
+    `now` is store milliseconds. `agent` is absent on a node that runs nothing. `execute` says whether effects may be started.
+    `asking` are calls whose policy is being asked by this activation. `spread` (0 to 1) is this step's share of jitter.
+    """
+
+    now: int
+    activation: str
+    agent: Agent | None = None
+    execute: bool = True
+    asking: frozenset[str] = frozenset()
+    spread: float = 0.0
+    cancel_grace: int = 10_000
+
+
+class CallModel(msgspec.Struct, frozen=True):
+    """Send the model request; it may leave while the save that holds it is under way."""
+
+    iteration: int
+    failures: int
+
+
+class RunTool(msgspec.Struct, frozen=True):
+    """Start an attempt of a call, after the save that holds it."""
+
+    call_id: str
+    attempt: int
+
+
+class AskPolicy(msgspec.Struct, frozen=True):
+    """Ask the approval policies about a call."""
+
+    call_id: str
+
+
+class StopModel(msgspec.Struct, frozen=True):
+    """Stop the model request under way."""
+
+
+class StopTool(msgspec.Struct, frozen=True):
+    """Interrupt an attempt that allows it."""
+
+    call_id: str
+
+
+class Park(msgspec.Struct, frozen=True):
+    """Quarantine the turn."""
+
+    reason: str
+
+
+Action: TypeAlias = CallModel | RunTool | AskPolicy | StopModel | StopTool | Park
+
+
+class Refusal(msgspec.Struct, frozen=True, tag="refusal", omit_defaults=True):
+    """Why a command was not accepted: the error's class, its text and its attributes, as far as they are set."""
+
+    error: str
+    message: str
+    receipt: Receipt | None = None
+    agrees: bool = False
+    faults: tuple[tuple[str, str], ...] = ()
+    due: int = 0
+    status: str = ""
+    open_waits: tuple[str, ...] = ()
+
+
+class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
+    """The receipt of an accepted command."""
+
+    receipt: Receipt
+
+
+class Noted(msgspec.Struct, frozen=True, tag="noted"):
+    """A message that is no command has been taken in."""
+
+
+Outcome: TypeAlias = Refusal | Accepted | Noted
+
+
+class ChildTurn(msgspec.Struct, frozen=True):
+    """A child to be created in the same save."""
+
+    state: TurnState
+    messages: tuple[HistoryEntry, ...]
+    events: tuple[tuple[EventType, int, JsonObject], ...]
+    digest: str
+
+
+class Draft:
+    """A transition in the making. The state given is copied; everything else starts empty."""
+
+    __slots__ = (
+        "actions",
+        "answers",
+        "cancels",
+        "children",
+        "closed",
+        "consumed",
+        "context",
+        "events",
+        "messages",
+        "opened",
+        "original",
+        "progress",
+        "receipts",
+        "state",
+        "took_cancel",
+    )
+
+    def __init__(self, state: TurnState, context: Context) -> None:
+        self.original = state
+        self.state = copy.copy(state)
+        self.state.calls = state.calls.copy()
+        self.state.waits = state.waits.copy()
+        self.state.children = state.children.copy()
+        self.state.arrived = state.arrived.copy()
+        self.context = context
+        self.messages: list[HistoryEntry] = []
+        self.events: list[tuple[EventType, int, JsonObject]] = []
+        self.receipts: list[Receipt] = []
+        self.answers: list[tuple[str, Outcome]] = []
+        self.consumed: list[str] = []
+        self.opened: list[OpenWait] = []
+        self.closed: list[str] = []
+        self.children: list[ChildTurn] = []
+        self.cancels: list[tuple[str, str]] = []
+        self.actions: list[Action] = []
+        self.progress = False
+        self.took_cancel = False
+
+    @property
+    def policy(self) -> ExecutionPolicy:
+        """Return the turn's frozen policy."""
+        return self.state.policy or DEFAULT_POLICY
+
+    @property
+    def changed(self) -> bool:
+        """Tell whether there is anything to save."""
+        return bool(self.consumed or self.took_cancel or self.events or self.messages or self.receipts) or (
+            self.state != self.original
+        )
+
+    def emit(self, type: EventType, data: JsonObject | None = None) -> None:
+        """Add an event of the lifecycle."""
+        self.events.append((type, self.context.now, {} if data is None else data))
+
+    def append(self, entry: HistoryEntry) -> None:
+        """Add an entry to the history."""
+        self.messages.append(entry)
+
+    def call(self, call_id: str) -> CallRecord | None:
+        """Return the record of a call of the current reply."""
+        for record in self.state.calls:
+            if record.id == call_id:
+                return record
+        return None
+
+    def put(self, record: CallRecord) -> CallRecord:
+        """Replace the record of a call."""
+        calls = self.state.calls
+        for index, old in enumerate(calls):
+            if old.id == record.id:
+                calls[index] = record
+                break
+        return record
+
+    def open(self, wait: OpenWait) -> None:
+        """Open a wait."""
+        self.state.waits.append(wait)
+        self.opened.append(wait)
+
+    def close(self, wait: OpenWait, effect: Effect, command: ResumeCommand | None = None, by: str | None = None) -> Receipt:
+        """End a wait and leave its receipt."""
+        self.state.waits.remove(wait)
+        if wait in self.opened:
+            self.opened.remove(wait)
+        else:
+            self.closed.append(wait.id)
+        receipt = Receipt(
+            command_id=None if command is None else command.command_id,
+            turn_id=self.state.turn_id,
+            suspension_id=wait.id,
+            type=None if command is None else command.type,
+            by=by if command is None else command.by,
+            at=utc(self.context.now),
+            metadata={} if command is None else command.metadata,
+            effect=effect,
+            digest="" if command is None else command.digest,
+        )
+        self.receipts.append(receipt)
+        self.emit(EventType.WAIT_ENDED, ended_data(wait, receipt))
+        return receipt
+
+
+def ended_data(wait: OpenWait, receipt: Receipt) -> JsonObject:
+    """Return the data of a WAIT_ENDED event."""
+    data: JsonObject = {"suspensionId": wait.id, "suspensionType": wait.type.value, "effect": receipt.effect.value}
+    if wait.correlation:
+        data["correlationId"] = wait.correlation
+    if receipt.by is not None:
+        data["by"] = receipt.by
+    return data

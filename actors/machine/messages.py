@@ -1,0 +1,173 @@
+"""What an actor receives, beside commands from outside the runtime's own results.
+
+Those that may come as mail (`MailMessage`) are stored; the others live and die in the owner's process.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from ..chat import AiMessage, UserMessage
+from ..forms import FormDefinition
+from ..policies import ApprovalDecision, ExecutionPolicy
+from ..record import JsonObject, JsonValue
+from ..turn import Failure, Status
+from ..waits import Receipt, ResumeCommand
+
+
+class Stored(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The base of messages that travel as mail."""
+
+
+class Resume(Stored, frozen=True):
+    """A command from outside."""
+
+    command: ResumeCommand
+
+
+class Suspend(Stored, frozen=True):
+    """The application asks a plain question."""
+
+    message: str
+
+
+class StartChild(Stored, frozen=True):
+    """The application starts a child turn of this one."""
+
+    child_id: str
+    agent_id: str
+    agent_version: str
+    input: UserMessage
+    policy: ExecutionPolicy | None = None
+    instructions: str | None = None
+    metadata: JsonObject | None = None
+
+
+class ChildEnded(Stored, frozen=True):
+    """A child turn is terminal."""
+
+    child_id: str
+    agent_id: str
+    status: Status
+    output: JsonValue = None
+    error: Failure | None = None
+
+
+MailMessage: TypeAlias = Resume | Suspend | StartChild | ChildEnded
+
+
+class Received(msgspec.Struct, frozen=True):
+    """Mail, or a local message of the same kinds: `at` is when the store (or this process) took it.
+
+    `known` is a receipt that the store had for its command or wait before this activation; `known_by` says which.
+    """
+
+    message_id: str
+    message: MailMessage
+    at: int
+    known: Receipt | None = None
+    known_by: Literal["command", "wait"] = "command"
+
+
+class Activated(msgspec.Struct, frozen=True):
+    """The turn was claimed by a new activation; `crashes` counts lost owners since the last recorded result."""
+
+    crashes: int = 0
+    quarantined: bool = False
+
+
+class CancelRequested(msgspec.Struct, frozen=True):
+    """The turn's cancel flag is up."""
+
+    cause: str
+
+
+class ModelReplied(msgspec.Struct, frozen=True):
+    """A model request came back."""
+
+    iteration: int
+    failures: int
+    reply: AiMessage
+
+
+class ModelFailed(msgspec.Struct, frozen=True):
+    """A model request failed; `retry_after` is the provider's wish in milliseconds."""
+
+    iteration: int
+    failures: int
+    error: Failure
+    retryable: bool = False
+    retry_after: int = 0
+
+
+class PolicyDecided(msgspec.Struct, frozen=True):
+    """The approval policies have spoken about a call."""
+
+    call_id: str
+    decision: ApprovalDecision
+
+
+class PolicyFailed(msgspec.Struct, frozen=True):
+    """An approval policy raised."""
+
+    call_id: str
+    error: Failure
+
+
+class ToolReturned(msgspec.Struct, frozen=True):
+    """An attempt of a call came back with a result, as text for the model."""
+
+    call_id: str
+    attempt: int
+    text: str
+
+
+class ToolFailed(msgspec.Struct, frozen=True):
+    """An attempt of a call failed.
+
+    ``told``: the tool raised ToolError, or its arguments were wrong: the model is told. ``error``: any other exception. ``timeout``:
+    the waiting has ended, the function may still run. ``loop``: FormLoop. ``interrupted``: cancelled by us.
+    `text` is what the model reads if the turn goes on.
+    """
+
+    call_id: str
+    attempt: int
+    kind: Literal["told", "error", "timeout", "loop", "interrupted"]
+    error: Failure
+    text: str
+
+
+class FormAsked(msgspec.Struct, frozen=True):
+    """An attempt of a call left with FormRequired."""
+
+    call_id: str
+    attempt: int
+    form: FormDefinition
+
+
+class DeadlinePassed(msgspec.Struct, frozen=True):
+    """Some deadline of the turn is due."""
+
+
+class HandOff(msgspec.Struct, frozen=True):
+    """The node drains: what runs here and is not over is put back, or in doubt. `running` are calls whose thread cannot be stopped."""
+
+    running: frozenset[str] = frozenset()
+
+
+Message: TypeAlias = (
+    Received
+    | Activated
+    | CancelRequested
+    | ModelReplied
+    | ModelFailed
+    | PolicyDecided
+    | PolicyFailed
+    | ToolReturned
+    | ToolFailed
+    | FormAsked
+    | DeadlinePassed
+    | HandOff
+)
