@@ -14,7 +14,7 @@ States of a record: ``S`` suspended, ``R`` runnable, ``A`` active (has an owner)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import Enum
+from enum import StrEnum
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
@@ -91,7 +91,7 @@ class Events(msgspec.Struct, frozen=True):
 class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
     """A turn to be created. `digest` is of (agent id, input); `wake` 0 means now, `None` never by itself.
 
-    A root with a `conversation` takes that conversation's open-turn entry. `usage` are the absolute token totals of the turn.
+    A root with a `conversation` takes that conversation's open-turn entry.
     """
 
     turn: str
@@ -132,7 +132,7 @@ class Token(msgspec.Struct, frozen=True):
     epoch: int
 
 
-class Mode(str, Enum):
+class Mode(StrEnum):
     """What a save does with ownership.
 
     KEEP: still the owner. SUSPEND: release, but keep if there is unconsumed mail or an open cancel; runnable again at `wake`.
@@ -163,9 +163,12 @@ class Deliver(Op, frozen=True, kw_only=True):
     """Put mail into a turn's mailbox; with `claim`, own the turn at once where it has no owner.
 
     Order: receipt of `mail.command_id` in the tree -> Known("command"); no such turn -> Gone; receipt of `mail.wait_id` (a wait
-    that ended; never while it is open) -> Known("wait"); a reply under message_id -> Replied; same message_id seen before
-    -> Delivered; terminal -> Closed; `cap` unread already -> Full; else stored: wake = now where nobody owns it and it is not
-    quarantined, then Claimed where `claim` fits, else Delivered. Runtime mail (`command_id` None and `runtime`) ignores the cap.
+    has one when it has ended) -> Known("wait"); a reply under message_id -> Replied; same message_id seen before -> Claimed where
+    `claim` fits, else Delivered (not `fresh`); terminal -> Closed; `cap` unread already -> Full; else stored: wake = now (or
+    earlier) where nobody owns it and it is not parked, then Claimed where `claim` fits, else Delivered.
+    Runtime mail (`command_id` None and `runtime`) ignores the cap.
+
+    `claim` fits where Claim would answer Claimed.
     """
 
     turn: str
@@ -178,7 +181,8 @@ class Deliver(Op, frozen=True, kw_only=True):
 class Cancel(Op, frozen=True, kw_only=True):
     """Raise a turn's cancel flag (first cause wins); with `claim` as in Deliver. A quarantined turn is woken by it.
 
-    Gone | Closed | Claimed | Delivered (`fresh` false where the flag was up already, or acknowledged).
+    Gone | Closed | Claimed | Delivered (`fresh` false where the flag was up already, or acknowledged). Repeated while the flag is
+    open, it wakes a turn that was parked since.
     """
 
     turn: str
@@ -189,8 +193,8 @@ class Cancel(Op, frozen=True, kw_only=True):
 class Claim(Op, frozen=True, kw_only=True):
     """Own a turn that may run: no owner and wake <= now (or owned by this very activation: its own reply was lost).
 
-    Claimed | Held (has an owner) | NotDue | Gone (absent, terminal, or quarantined without an open cancel)
-    | TooNew (schema; left in place) | UnknownAgent (left in place).
+    Order: absent or terminal -> Gone; owned -> Claimed or Held; parked (quarantined, and no cancel open or acknowledged) -> Gone;
+    -> NotDue; -> TooNew (schema; left in place); -> UnknownAgent (left in place); else Claimed.
     """
 
     turn: str
@@ -208,12 +212,15 @@ class Save(Op, frozen=True, kw_only=True):
     """Commit one transition: state, history, events, receipts, replies, consumed mail, indexes, ownership, other turns.
 
     Order: the record's last save_id is this one -> Saved(replayed) as it stands now; token differs -> Fenced; record.version below
-    `version` or shorter history/events than `at` -> Behind; above -> Conflict; else everything is applied and version is raised.
+    `version` or shorter history/events than `at` -> Behind; above or longer -> Conflict; else everything is applied, in the order
+    of the fields, ownership last, and the version is ``version + 1``. What a save repeats after Behind (consumed mail, children,
+    mail, flags) may be there already: it is skipped.
 
     `progress`: the save records the result of an effect, crashes becomes 0. `ack_cancel`: the flag has been taken into the state.
     `create`: children, runnable now, born with the flag where this turn has an open or acknowledged one. `deliver`: runtime mail to
-    turns of the tree (dropped where terminal or absent). `cancel`: flags to raise on turns of the tree. END of a root frees its
-    conversation and starts `retention_ms` for the whole tree. `closing` answers the mail that END leaves unread.
+    turns of the tree (dropped where terminal or absent). `cancel`: flags to raise on turns of the tree. END closes the turn's waits
+    and answers the mail it leaves unread by `closing`; END of a root frees its conversation and starts `retention_ms` for the
+    whole tree.
     `usage`: absolute (input, output, total) tokens and tool calls of this turn, summed per root in the reply.
     """
 
@@ -257,7 +264,7 @@ class Reap(Op, frozen=True, kw_only=True):
     """Take a turn from an owner whose lease ended `grace_ms` ago, or whose node `dead_node` is proved dead.
 
     Counts a crash; the first makes it runnable at once, later ones after ``back_off_ms * 2 ** (crashes - 2)``, at most 60 s.
-    More than `max_crashes` quarantines it. Reaped | Held (renewed meanwhile) | Gone.
+    More than `max_crashes` quarantines it. Reaped | Held (renewed meanwhile) | Gone (absent, terminal, or no owner).
     """
 
     turn: str
@@ -268,7 +275,10 @@ class Reap(Op, frozen=True, kw_only=True):
 
 
 class Quarantine(Op, frozen=True, kw_only=True):
-    """Park a turn (its owner asks: the token is checked) and leave its bytes as they are. Mail is still taken. Done | Fenced."""
+    """Park a turn (its owner asks: the token is checked) and leave its bytes as they are. Done | Fenced.
+
+    Mail is still taken. Nothing wakes it but Revive and a cancel (then also mail, until it ends).
+    """
 
     turn: str
     token: Token
@@ -282,14 +292,15 @@ class Revive(Op, frozen=True, kw_only=True):
 
 
 class Discard(Op, frozen=True, kw_only=True):
-    """End a quarantined record whose snapshot nobody can read: terminal with `status`, conversation freed, waits closed.
+    """End a quarantined record whose snapshot nobody can read: terminal with `status`, and all that END does.
 
-    `notify` is runtime mail to its parent. Done | Gone (absent, terminal, or not quarantined).
+    The bytes and the version stay. `notify` is runtime mail to its parent. Done | Gone (absent, terminal, or not quarantined).
     """
 
     turn: str
     status: str
     notify: Mail | None = None
+    closing: bytes = b""
     retention_ms: int = 7 * 86_400_000
 
 
@@ -332,22 +343,26 @@ class ReadEvents(Op, frozen=True, kw_only=True):
 
 
 class ReadReplies(Op, frozen=True, kw_only=True):
-    """Read the owner's answers under message ids, and the turn's progress. Found (bodies in order)."""
+    """Read the owner's answers under message ids. Found."""
 
     turn: str
     message_ids: tuple[str, ...]
 
 
 class Versions(Op, frozen=True, kw_only=True):
-    """Read how far turns are. Progress, in order; an absent turn has version -1."""
+    """Read how far turns are. Progress, in order."""
 
     turns: tuple[str, ...]
 
 
 class Due(Op, frozen=True, kw_only=True):
-    """Read turns without an owner whose wake has come (oldest first) and the next wake after now. DueTurns."""
+    """Read turns without an owner whose wake has come (oldest first) and the next wake after now. DueTurns.
+
+    `offset` skips turns at the head, which nobody here may be able to run.
+    """
 
     limit: int = 64
+    offset: int = 0
 
 
 class Expired(Op, frozen=True, kw_only=True):
@@ -403,7 +418,11 @@ class ListNodes(Op, frozen=True, kw_only=True):
 
 
 class Prune(Op, frozen=True, kw_only=True):
-    """Drop what is over: trees past retention, replies after 10 minutes, seen message ids after 24 hours. Done."""
+    """Drop what is over, at most `limit` of a kind. Done.
+
+    Trees past retention in which no turn is live, replies after 10 minutes, seen message ids after 24 hours, nodes without a beat
+    for an hour.
+    """
 
     limit: int = 500
 
@@ -684,6 +703,19 @@ class Nodes(Reply, frozen=True):
     now: int
 
 
+def cursor(number: int, key: str) -> str:
+    """Make the cursor that stands at an entry of an index."""
+    return f"{number}:{key}"
+
+
+def read_cursor(text: str | None) -> tuple[int, str] | None:
+    """Read a cursor back. :raises ValueError: if it is none of ours."""
+    if text is None:
+        return None
+    number, _, key = text.partition(":")
+    return int(number), key
+
+
 Bell: TypeAlias = Callable[[str, str], None]
 
 
@@ -729,7 +761,9 @@ class TurnStore(Protocol):
     namespace: str
     poll_seconds: float | None
 
-    async def connect(self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False) -> StoreConnection:
+    async def connect(
+        self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False
+    ) -> StoreConnection:
         """Connect a node; `clock` gives wall milliseconds. `inline` applies operations on the loop, without threads (virtual time).
 
         :raises StoreUnavailable: if the store is out of reach or of a format that this release does not know.

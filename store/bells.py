@@ -1,0 +1,63 @@
+"""Which bells an applied operation rings (see `base.StoreConnection`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from . import base
+from .base import Mode, Op, Reply, Save
+
+Rings: TypeAlias = "tuple[tuple[str, str], ...]"
+
+
+def rings(op: Op, reply: Reply) -> Rings:
+    """Return the bells for an operation that got this reply."""
+    rule = _RULES.get(type(op))
+    return () if rule is None else rule(op, reply)
+
+
+def _save(op: Save, reply: Reply) -> Rings:
+    if not isinstance(reply, base.Saved) or reply.replayed:
+        return ()
+    if not (op.create or op.deliver or op.cancel or op.mode is Mode.HAND_OFF):
+        return (("saved", op.turn),)
+    turns = [new.turn for new in op.create] + [turn for turn, _ in op.deliver + op.cancel]
+    if op.mode is Mode.HAND_OFF:
+        turns.append(op.turn)
+    return (("saved", op.turn), *(("work", turn) for turn in dict.fromkeys(turns)))
+
+
+def _create(op: base.Create, reply: Reply) -> Rings:
+    return (("work", op.new.turn),) if isinstance(reply, base.Created) else ()
+
+
+def _deliver(op: base.Deliver | base.Cancel, reply: Reply) -> Rings:
+    return (("work", op.turn),) if isinstance(reply, base.Delivered) else ()
+
+
+def _work(op: base.Abandon | base.Reap | base.Revive, reply: Reply) -> Rings:
+    return (("work", op.turn),) if isinstance(reply, base.Done | base.Reaped) else ()
+
+
+def _changed(op: base.Quarantine, reply: Reply) -> Rings:
+    return (("saved", op.turn),) if isinstance(reply, base.Done) else ()
+
+
+def _discard(op: base.Discard, reply: Reply) -> Rings:
+    if not isinstance(reply, base.Done):
+        return ()
+    return (("saved", op.turn),) if op.notify is None else (("saved", op.turn), ("any", ""))
+
+
+_RULES: dict[type[Op], Callable[[Any, Reply], Rings]] = {
+    base.Save: _save,
+    base.Create: _create,
+    base.Deliver: _deliver,
+    base.Cancel: _deliver,
+    base.Abandon: _work,
+    base.Reap: _work,
+    base.Revive: _work,
+    base.Quarantine: _changed,
+    base.Discard: _discard,
+}

@@ -1,0 +1,75 @@
+"""The store in memory: ``memory://`` for one runtime, ``memory://name`` for all of a process. It lives as long as its users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from weakref import WeakValueDictionary
+
+from .base import Bell, Op, Reply
+from .bells import rings
+from .memory_core import MemoryCore
+
+_shared: WeakValueDictionary[str, MemoryStore] = WeakValueDictionary()
+
+
+class MemoryStore:
+    """Turns in this process's memory. Operations are applied on the loop of the caller; a store belongs to one loop's thread."""
+
+    poll_seconds: float | None = None
+
+    def __init__(self, *, namespace: str = "") -> None:
+        self.namespace = namespace
+        self.core = MemoryCore()
+        self.bells: list[Bell] = []
+
+    @classmethod
+    def shared(cls, name: str) -> MemoryStore:
+        """Return the store of this name, made when nobody holds it yet."""
+        store = _shared.get(name)
+        if store is None:
+            store = _shared[name] = cls(namespace=name)
+        return store
+
+    @classmethod
+    def from_url(cls, url: str) -> MemoryStore:
+        """Return the store of ``memory://`` (a new one) or ``memory://name`` (the shared one)."""
+        name = url.removeprefix("memory://")
+        return cls.shared(name) if name else cls()
+
+    async def connect(
+        self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False
+    ) -> MemoryConnection:
+        """Connect a node; `inline` makes no difference here."""
+        return MemoryConnection(self, bell, clock)
+
+
+class MemoryConnection:
+    """One node's use of a memory store."""
+
+    def __init__(self, store: MemoryStore, bell: Bell, clock: Callable[[], int]) -> None:
+        self._store = store
+        self._apply = store.core.apply
+        self._clock = clock
+        self._bell = bell
+        store.bells.append(bell)
+
+    async def call(self, op: Op) -> Reply:
+        """Apply an operation; never suspends."""
+        reply = self._apply(op, self._clock())
+        for kind, turn in rings(op, reply):
+            for bell in list(self._store.bells):
+                bell(kind, turn)
+        return reply
+
+    async def close(self) -> None:
+        """Leave. A second time does nothing."""
+        if self._bell in self._store.bells:
+            self._store.bells.remove(self._bell)
+
+    def now(self) -> int:
+        """Return the store's time in milliseconds."""
+        return max(self._clock(), self._store.core.latest)
+
+    def dead_nodes(self) -> Sequence[str]:
+        """Return nothing: in one process nobody dies alone."""
+        return ()
