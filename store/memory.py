@@ -1,4 +1,7 @@
-"""The store in memory: ``memory://`` for one runtime, ``memory://name`` for all of a process. It lives as long as its users."""
+"""The store in memory: ``memory://`` for one runtime, ``memory://name`` for all of a process.
+
+It lives as long as its users.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ _shared: WeakValueDictionary[str, MemoryStore] = WeakValueDictionary()
 
 
 class MemoryStore:
-    """Turns in this process's memory. Operations are applied on the loop of the caller; a store belongs to one loop's thread."""
+    """Turns in this process's memory.
+
+    Operations are applied on the loop of the caller; a store belongs to one loop's thread.
+    """
 
     poll_seconds: float | None = None
 

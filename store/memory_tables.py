@@ -20,7 +20,10 @@ NOTHING_USED: Usage = (0, 0, 0, 0)
 
 
 class Record(msgspec.Struct):
-    """One turn: its record, and what lies beside it. `cancel` is an open flag, `cancel_acked` one taken into the state."""
+    """One turn: its record, and what lies beside it.
+
+    `cancel` is an open flag, `cancel_acked` one taken into the state.
+    """
 
     turn: str
     root: str

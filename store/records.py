@@ -1,0 +1,130 @@
+"""What is stored of turns, and what operations carry. Snapshots, messages, events, receipts and mail are bytes here."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """The base of what is stored beside the record; a field may only be added at the end, with a default."""
+
+
+class Mail(Row, frozen=True):
+    """One message to a turn. `command_id` and `wait_id` are set on commands; `at` is the store time of delivery."""
+
+    message_id: str
+    body: bytes
+    command_id: str | None = None
+    wait_id: str | None = None
+    at: int = 0
+
+
+class ReceiptRow(Row, frozen=True):
+    """A receipt and the keys it is found by: its command, its wait, its call (``turn:call``, newest wins)."""
+
+    wait_id: str
+    body: bytes
+    command_id: str | None = None
+    call_key: str | None = None
+
+
+class ReplyRow(Row, frozen=True):
+    """The owner's answer to a delivered message; kept 10 minutes."""
+
+    message_id: str
+    body: bytes
+
+
+class WaitRow(Row, frozen=True):
+    """An open wait in the indexes; `kind` is its SuspensionType, `body` its encoded Suspension."""
+
+    id: str
+    kind: str
+    created: int
+    body: bytes
+    agent: str = ""
+    tenant: str | None = None
+    assignee: str | None = None
+
+
+class Messages(msgspec.Struct, frozen=True):
+    """History entries to append at position `at` (the length of the history before)."""
+
+    at: int
+    bodies: tuple[bytes, ...] = ()
+
+
+class Events(msgspec.Struct, frozen=True):
+    """`count` events to append, numbered ``at + 1`` to ``at + count``, encoded together in one body."""
+
+    at: int
+    count: int = 0
+    body: bytes = b""
+
+
+class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn to be created. `digest` is of (agent id, input); `wake` 0 means now, `None` never by itself.
+
+    A root with a `conversation` takes that conversation's open-turn entry.
+    """
+
+    turn: str
+    parent: str | None = None
+    agent: str
+    agent_version: str
+    conversation: str | None = None
+    tenant: str | None = None
+    digest: str
+    schema: int
+    status: str
+    snapshot: bytes
+    messages: Messages
+    events: Events
+    wake: int | None = 0
+
+
+class ClaimBy(msgspec.Struct, frozen=True, kw_only=True):
+    """Who wants to own a turn.
+
+    `agents` are the ``id@version`` it can run, `None` means any (an API-only node, which runs nothing). `schema` is the
+    newest snapshot schema it reads. `tail` is how many of the newest history entries to send along.
+    """
+
+    activation: str
+    node: str
+    lease_ms: int
+    agents: frozenset[str] | None = None
+    schema: int
+    tail: int = 0
+    batch: int = 16
+
+
+class Token(msgspec.Struct, frozen=True):
+    """The right to save."""
+
+    activation: str
+    epoch: int
+
+
+class Mode(StrEnum):
+    """What a save does with ownership.
+
+    KEEP: still the owner. SUSPEND: release, but keep if there is unconsumed mail or an open cancel; runnable again at
+    `wake`. HAND_OFF: release, runnable now for anybody. END: terminal; unread mail is answered by `closing` and
+    dropped.
+    """
+
+    KEEP = "K"
+    SUSPEND = "S"
+    HAND_OFF = "R"
+    END = "T"
+
+
+class NodeRow(Row, frozen=True):
+    """An announced node."""
+
+    node: str
+    beat: int
+    agents: tuple[str, ...] = ()
