@@ -7,9 +7,10 @@ from typing import Generic, TypeVar
 
 from .chat import ToolCall, Usage
 from .errors import TurnNotCompleted
-from .record import JsonObject, JsonValue, Record
-from .turn import Status
-from .waits import Phase, Suspension
+from .ids import root_of
+from .record import JsonObject, JsonValue, Record, utc
+from .turn import CallRecord, OpenWait, Status, TurnState
+from .waits import Phase, Suspension, SuspensionType
 
 T = TypeVar("T")
 
@@ -91,3 +92,86 @@ class Page(Record, Generic[T], frozen=True):
 
     items: tuple[T, ...]
     next: str | None = None
+
+
+def pending_call(record: CallRecord) -> ToolCall:
+    """Return a call as readers may see it: edited arguments marked, sensitive ones masked."""
+    arguments = record.effective
+    if record.sensitive:
+        arguments = {key: "***" if key in record.sensitive else value for key, value in arguments.items()}
+    return ToolCall(record.id, record.name, arguments, record.invalid, record.edited_by if record.edited is not None else None)
+
+
+def suspension_of(state: TurnState, wait: OpenWait) -> Suspension:
+    """Return an open wait as its readers see it."""
+    record = next((call for call in state.calls if call.id == wait.correlation), None)
+    return Suspension(
+        id=wait.id,
+        type=wait.type,
+        turn_id=state.turn_id,
+        root_turn_id=root_of(state.turn_id),
+        agent_id=state.agent_id,
+        conversation_id=state.conversation_id,
+        tenant=state.tenant,
+        correlation_id=wait.correlation or None,
+        call=None if record is None else pending_call(record),
+        message=wait.message,
+        form_key=wait.form_key,
+        schema=wait.schema,
+        resume_phase=wait.phase,
+        assignee=wait.assignee,
+        metadata=wait.metadata or {},
+        created_at=utc(wait.created),
+        expires_at=None if wait.expires is None else utc(wait.expires),
+    )
+
+
+def view_of(
+    state: TurnState,
+    *,
+    version: int,
+    open_waits: tuple[Suspension, ...] | None = None,
+    owner: Owner | None = None,
+    quarantine: Quarantine | None = None,
+    cancel_requested: bool = False,
+) -> TurnView:
+    """Return a turn as its readers see it; without `open_waits` the turn's own answerable waits are taken."""
+    order = {call.id: index for index, call in enumerate(state.calls)}
+    waits = sorted(state.waits, key=lambda wait: order.get(wait.correlation, len(order)))
+    suspensions = tuple(suspension_of(state, wait) for wait in waits)
+    if open_waits is None:
+        open_waits = tuple(item for item in suspensions if item.type is not SuspensionType.CHILD_AGENT)
+    due = [wait.expires for wait in waits if wait.type is SuspensionType.RETRY and wait.expires is not None]
+    return TurnView(
+        id=state.turn_id,
+        root_turn_id=root_of(state.turn_id),
+        parent_turn_id=state.parent_turn_id,
+        agent_id=state.agent_id,
+        agent_version=state.agent_version,
+        conversation_id=state.conversation_id,
+        tenant=state.tenant,
+        status=state.status,
+        phase=state.phase,
+        suspension=suspensions[0] if suspensions else None,
+        suspensions=suspensions,
+        open_waits=open_waits,
+        pending_calls=tuple(pending_call(call) for call in state.calls if not call.finished),
+        final_output=state.final_output,
+        error=None if state.error is None else TurnError(state.error.type, state.error.message),
+        usage=state.usage,
+        iteration_count=state.iteration_count,
+        step_count=state.step_count,
+        tool_call_count=state.tool_call_count,
+        retry_count=state.retry_count,
+        next_runnable_at=utc(min(due)) if due else None,
+        budget_exceeded_reason=state.budget_exceeded_reason,
+        metadata=state.metadata or {},
+        streaming=state.streaming,
+        cancel_requested=cancel_requested or state.cancel_at > 0,
+        owner=owner,
+        quarantine=quarantine,
+        version=version,
+        created_at=utc(state.created_at),
+        updated_at=utc(state.updated_at),
+        completed_at=utc(state.completed_at) if state.completed_at else None,
+    )

@@ -1,0 +1,49 @@
+"""A stored history as its readers see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from .chat import AiMessage, CallEdited, ChatMessage, HistoryEntry, ToolMessage
+
+
+def readable(entries: Iterable[HistoryEntry]) -> list[ChatMessage]:
+    """Return the messages of a history; edited calls show the edited arguments and who edited them.
+
+    The stored reply is never changed: an edit is an entry of its own behind it.
+    """
+    messages: list[ChatMessage] = []
+    places: dict[str, int] = {}
+    for entry in entries:
+        if isinstance(entry, CallEdited):
+            at = places.get(entry.call_id)
+            if at is not None:
+                messages[at] = _edited(messages[at], entry)
+            continue
+        if isinstance(entry, AiMessage):
+            for call in entry.tool_calls:
+                places[call.id] = len(messages)
+        messages.append(entry)
+    return messages
+
+
+def unanswered(messages: Sequence[ChatMessage]) -> list[str]:
+    """Return the ids of calls that have no result, in order; a history is only sent to a model when there are none."""
+    open_calls: dict[str, None] = {}
+    for message in messages:
+        if isinstance(message, AiMessage):
+            open_calls.update(dict.fromkeys(call.id for call in message.tool_calls))
+        elif isinstance(message, ToolMessage):
+            open_calls.pop(message.call_id, None)
+    return list(open_calls)
+
+
+def _edited(message: ChatMessage, edit: CallEdited) -> ChatMessage:
+    assert isinstance(message, AiMessage)
+    calls = tuple(
+        msgspec.structs.replace(call, arguments=edit.arguments, edited_by=edit.by or "") if call.id == edit.call_id else call
+        for call in message.tool_calls
+    )
+    return msgspec.structs.replace(message, tool_calls=calls)

@@ -1,0 +1,45 @@
+"""What a new activation finds: attempts of an owner that is gone, a request nobody will answer, perhaps a flag."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..events import EventType
+from ..turn import CallStatus, Status
+from . import calls, ending
+from .draft import Draft, Park
+from .messages import Activated, CancelRequested
+
+
+def activated(draft: Draft, message: Activated) -> None:
+    """Take over. `once` attempts that were running are in doubt, `repeatable` ones start again, up to a limit.
+
+    A model request is repeated; when that has cost `max_crashes` owners without a single result, the turn is parked.
+    """
+    state, context = draft.state, draft.context
+    if state.active_since:
+        state.active_ms += max(0, state.updated_at - state.active_since)
+        state.active_since = 0
+    if state.status.terminal or message.quarantined:
+        return
+    request = state.request
+    if request is not None and request.activation not in (None, context.activation):
+        state.request = msgspec.structs.replace(request, activation=None)
+        if message.crashes >= draft.policy.max_crashes and state.ending is None:
+            draft.actions.append(Park(f"{message.crashes} owners were lost while the model was asked"))
+            return
+    for call in list(state.calls):
+        if call.status is CallStatus.RUNNING and call.activation != context.activation and state.ending is None:
+            calls.lost(draft, call, "the process that ran it is gone")
+
+
+def cancel_requested(draft: Draft, message: CancelRequested) -> None:
+    """The flag is up: end as CANCELLED. Taken into the state once; a repeated flag is only acknowledged."""
+    state = draft.state
+    draft.took_cancel = True
+    if state.status.terminal or state.ending is Status.CANCELLED:
+        return
+    state.cancel_reason = message.cause or draft.policy.cancellation_reason
+    state.cancel_at = draft.context.now
+    draft.emit(EventType.CANCELLATION_REQUESTED, {"reason": state.cancel_reason})
+    ending.begin(draft, Status.CANCELLED)

@@ -1,0 +1,221 @@
+"""What a turn does next, once a batch of messages has been taken in."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..chat import ToolMessage, UserMessage
+from ..events import EventType
+from ..record import JsonObject
+from ..turn import WAITING, CallRecord, CallStatus, ModelAttempt, OpenWait, Status
+from ..waits import Phase, SuspensionType
+from . import ending, limits, policy
+from .draft import AskPolicy, CallModel, Draft, RunTool
+from .waiting import open_question
+
+
+def settle(draft: Draft) -> None:
+    """Bring a draft to rest: put results into the history, start what may start, and give the turn its status."""
+    state = draft.state
+    if not state.status.terminal:
+        if state.ending is None:
+            _flush(draft)
+            _start_calls(draft)
+        if state.ending is None and not state.calls:
+            _model(draft)
+        if state.ending is not None:
+            ending.conclude(draft)
+    if not state.status.terminal:
+        _rest(draft)
+    if draft.changed:
+        state.updated_at = draft.context.now
+
+
+def in_flight(draft: Draft) -> bool:
+    """Tell whether anything of this turn runs in this activation."""
+    state, context = draft.state, draft.context
+    if state.request is not None and state.request.activation == context.activation:
+        return True
+    if any(call.status is CallStatus.UNDECIDED and call.id in context.asking for call in state.calls):
+        return True
+    if any(isinstance(action, AskPolicy) for action in draft.actions):
+        return True
+    return any(call.status is CallStatus.RUNNING and call.activation == context.activation for call in state.calls)
+
+
+def startable(draft: Draft) -> bool:
+    """Tell whether an executor would find something to start."""
+    state = draft.state
+    if state.ending is not None:
+        return True
+    return bool(_ready(draft)) if state.calls else not _held(draft)
+
+
+def next_deadline(draft: Draft) -> int | None:
+    """Return the store time of the turn's next deadline."""
+    times = [wait.expires for wait in draft.state.waits if wait.expires is not None]
+    if draft.state.ending is not None:
+        times.append(draft.state.ending_at + draft.context.cancel_grace)
+    elif (limit := limits.next_limit(draft)) is not None:
+        times.append(limit)
+    return min(times, default=None)
+
+
+def _held(draft: Draft) -> bool:
+    """Tell whether something stands before the next model request: an open wait that belongs to no call."""
+    calls = {call.id for call in draft.state.calls}
+    return any(wait.correlation not in calls for wait in draft.state.waits)
+
+
+def _flush(draft: Draft) -> None:
+    """Move results into the history, in the order of the reply; end the step when all are there."""
+    state = draft.state
+    while state.flushed < len(state.calls) and state.calls[state.flushed].finished:
+        call = state.calls[state.flushed]
+        draft.append(ToolMessage(call.id, call.result or ""))
+        state.flushed += 1
+    if state.calls and state.flushed == len(state.calls):
+        state.calls, state.flushed, state.phase = [], 0, Phase.MODEL
+        end_step(draft)
+
+
+def begin_step(draft: Draft) -> bool:
+    """Open a step if none is open; false where the turn may make no more."""
+    state = draft.state
+    if state.step_open:
+        return True
+    if state.step_count >= draft.policy.max_steps:
+        ending.begin(draft, Status.MAX_STEPS_REACHED)
+        return False
+    state.step_count += 1
+    state.step_open = True
+    draft.emit(EventType.STEP_STARTED, {"step": state.step_count})
+    return True
+
+
+def end_step(draft: Draft) -> None:
+    """Close the open step."""
+    if draft.state.step_open:
+        draft.state.step_open = False
+        draft.emit(EventType.STEP_COMPLETED, {"step": draft.state.step_count})
+
+
+def _ready(draft: Draft) -> list[CallRecord]:
+    """Return the calls that may be considered or started now. A sequential call runs alone, after all before and before all behind it."""
+    ready: list[CallRecord] = []
+    busy = any(call.status is CallStatus.RUNNING for call in draft.state.calls)
+    open_before = blocked = False
+    for call in draft.state.calls:
+        if call.status is CallStatus.UNDECIDED:
+            if call.id not in draft.context.asking:
+                ready.append(call)
+        elif call.status is CallStatus.PENDING and not blocked and not (call.sequential and (busy or open_before)):
+            ready.append(call)
+            busy = True
+        if not call.finished:
+            open_before = True
+            blocked = blocked or call.sequential
+    return ready
+
+
+def _start_calls(draft: Draft) -> None:
+    """Decide about new calls and start attempts, as far as order, limits and this node allow."""
+    if not draft.context.execute:
+        return
+    for call in _ready(draft):
+        if call.status is CallStatus.UNDECIDED:
+            policy.consider(draft, call)
+    for call in _ready(draft):
+        if call.status is CallStatus.PENDING and not _start(draft, call):
+            return
+    _flush(draft)
+
+
+def _start(draft: Draft, call: CallRecord) -> bool:
+    """Intend one more attempt of a call; false where the turn ends instead."""
+    if not limits.check(draft, tool=not call.counted) or not begin_step(draft):
+        return False
+    if not call.counted:
+        draft.state.tool_call_count += 1
+    call = draft.put(
+        msgspec.structs.replace(
+            call,
+            status=CallStatus.RUNNING,
+            attempt=call.attempt + 1,
+            activation=draft.context.activation,
+            counted=True,
+            started=draft.context.now,
+        )
+    )
+    draft.actions.append(RunTool(call.id, call.attempt))
+    data: JsonObject = {"toolCallId": call.id, "toolName": call.name}
+    if call.attempt > 1:
+        data["attempt"] = call.attempt
+    draft.emit(EventType.TOOL_STARTED, data)
+    return True
+
+
+def _model(draft: Draft) -> None:
+    """At the boundary between replies: let in what has arrived, ask, or send the next model request."""
+    state, context = draft.state, draft.context
+    for text in state.arrived:
+        draft.append(UserMessage(text))
+    if state.arrived:
+        state.arrived = []
+    if state.question is not None and not _held(draft):
+        state.request = None
+        open_question(draft, state.question)
+        state.question = None
+    if _held(draft):
+        return
+    if state.request is None:
+        if state.iteration_count >= draft.policy.max_iterations:
+            ending.begin(draft, Status.MAX_ITERATIONS_REACHED)
+            return
+        if context.execute:
+            state.request = ModelAttempt(state.iteration_count + 1)
+    if state.request is not None and state.request.activation is None and context.execute:
+        if not limits.check(draft) or not begin_step(draft):
+            return
+        state.request = msgspec.structs.replace(state.request, activation=context.activation)
+        draft.actions.append(CallModel(state.request.iteration, state.request.failures))
+        data: JsonObject = {"iteration": state.request.iteration}
+        if state.request.failures:
+            data["attempt"] = state.request.failures + 1
+        draft.emit(EventType.MODEL_STARTED, data)
+
+
+def _rest(draft: Draft) -> None:
+    """Give the turn its status, and count its active time."""
+    state = draft.state
+    running = state.ending is not None or in_flight(draft) or startable(draft)
+    first = None if running else first_wait(draft)
+    if first is None:
+        state.status = Status.READY if not state.step_count else Status.RUNNING
+    else:
+        state.status = WAITING[first.type]
+        if state.step_open or draft.original.status is not state.status:
+            end_step(draft)
+            draft.emit(EventType.TURN_SUSPENDED, suspended_data(first))
+    now = draft.context.now
+    if in_flight(draft):
+        state.active_since = state.active_since or now
+    elif state.active_since:
+        state.active_ms += max(0, now - state.active_since)
+        state.active_since = 0
+
+
+def first_wait(draft: Draft) -> OpenWait | None:
+    """Return the open wait that gives the turn its status: the first in call order, those without a call behind them."""
+    order = {call.id: index for index, call in enumerate(draft.state.calls)}
+    return min(draft.state.waits, key=lambda wait: order.get(wait.correlation, len(order)), default=None)
+
+
+def suspended_data(wait: OpenWait) -> JsonObject:
+    """Return the data of a TURN_SUSPENDED event."""
+    data: JsonObject = {"suspensionId": wait.id, "suspensionType": wait.type.value}
+    if wait.correlation:
+        data["correlationId"] = wait.correlation
+    if wait.message is not None and wait.type is not SuspensionType.TOOL_APPROVAL:
+        data["message"] = wait.message
+    return data

@@ -1,0 +1,93 @@
+"""The first draft of a turn."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+
+from ..chat import ChatMessage, SystemMessage, UserMessage
+from ..events import EventType
+from ..policies import ExecutionPolicy
+from ..record import JsonObject
+from ..turn import TurnState
+from .advance import settle
+from .draft import ChildTurn, Context, Draft
+from .messages import StartChild
+
+
+def digest_of(agent_id: str, input: UserMessage) -> str:
+    """Return the digest by which a repeated start is recognised."""
+    return hashlib.sha256(msgspec.json.encode((agent_id, input), order="deterministic")).hexdigest()[:32]
+
+
+def new_turn(
+    turn_id: str,
+    agent_id: str,
+    agent_version: str,
+    input: UserMessage,
+    context: Context,
+    *,
+    instructions: str | None = None,
+    history: Sequence[ChatMessage] = (),
+    policy: ExecutionPolicy | None = None,
+    parent: str | None = None,
+    conversation: str | None = None,
+    tenant: str | None = None,
+    metadata: JsonObject | None = None,
+    streaming: bool = False,
+) -> Draft:
+    """Return a READY turn, taken as far as the context allows (with `execute`, its first model request is intended)."""
+    now = context.now
+    draft = Draft(
+        TurnState(
+            turn_id=turn_id,
+            agent_id=agent_id,
+            agent_version=agent_version,
+            parent_turn_id=parent,
+            conversation_id=conversation,
+            tenant=tenant,
+            metadata=metadata or None,
+            streaming=streaming,
+            policy=policy if policy != ExecutionPolicy() else None,
+            created_at=now,
+            updated_at=now,
+        ),
+        context,
+    )
+    if instructions is not None:
+        draft.append(SystemMessage(instructions))
+    for message in history:
+        if not isinstance(message, SystemMessage):
+            draft.append(message)
+    draft.append(input)
+    draft.emit(EventType.TURN_STARTED)
+    settle(draft)
+    return draft
+
+
+def new_child(parent: TurnState, message: StartChild, now: int) -> ChildTurn:
+    """Return a child that inherits its parent's conversation, tenant, metadata and streaming."""
+    draft = new_turn(
+        message.child_id,
+        message.agent_id,
+        message.agent_version,
+        message.input,
+        Context(now=now, activation="", execute=False),
+        instructions=message.instructions,
+        policy=message.policy,
+        parent=parent.turn_id,
+        conversation=parent.conversation_id,
+        tenant=parent.tenant,
+        metadata={**(parent.metadata or {}), **(message.metadata or {})},
+        streaming=parent.streaming,
+    )
+    return finished_child(draft, digest_of(message.agent_id, message.input))
+
+
+def finished_child(draft: Draft, digest: str) -> ChildTurn:
+    """Return a draft of a new turn as a child to be stored."""
+    draft.state.message_count = len(draft.messages)
+    draft.state.event_count = len(draft.events)
+    return ChildTurn(draft.state, tuple(draft.messages), tuple(draft.events), digest)

@@ -1,0 +1,123 @@
+"""How a turn ends: nothing new starts, what runs is stopped or awaited, the history is closed, the terminal event is last."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..chat import AiMessage, ToolMessage
+from ..events import EventType
+from ..record import JsonObject, JsonValue
+from ..turn import CallRecord, CallStatus, Failure, Status
+from ..waits import Effect, Phase
+from . import texts
+from .draft import Draft, StopModel, StopTool
+
+EVENTS = {
+    Status.COMPLETED: EventType.TURN_COMPLETED,
+    Status.FAILED: EventType.TURN_FAILED,
+    Status.CANCELLED: EventType.TURN_CANCELLED,
+    Status.MAX_ITERATIONS_REACHED: EventType.MAX_ITERATIONS_REACHED,
+    Status.MAX_STEPS_REACHED: EventType.MAX_STEPS_REACHED,
+    Status.BUDGET_EXCEEDED: EventType.BUDGET_EXCEEDED,
+}
+
+
+def fail(draft: Draft, type: str, message: str) -> None:
+    """End the turn as FAILED."""
+    if draft.state.ending is None:
+        draft.state.failing = Failure(type, message)
+        begin(draft, Status.FAILED)
+
+
+def begin(draft: Draft, status: Status) -> None:
+    """Start the end: close what waits, stop what may be stopped. The first cause decides, but a cancel overrules other ends."""
+    state = draft.state
+    if state.status.terminal or (state.ending is not None and status is not Status.CANCELLED):
+        return
+    state.ending = status
+    state.ending_at = state.ending_at or draft.context.now
+    effect = Effect.CANCELLED if status is Status.CANCELLED else Effect.SUPERSEDED
+    for wait in list(state.waits):
+        draft.close(wait, effect)
+    state.question = None
+    if state.request is not None:
+        if state.request.activation == draft.context.activation:
+            draft.actions.append(StopModel())
+        state.request = None
+    for call in list(state.calls):
+        if call.status is CallStatus.RUNNING:
+            if call.cancellable and call.activation == draft.context.activation:
+                draft.actions.append(StopTool(call.id))
+        elif not call.finished:
+            draft.put(msgspec.structs.replace(call, status=CallStatus.PENDING))
+
+
+def conclude(draft: Draft) -> None:
+    """Go on with the end: finish when no call runs here any more, or when the grace is over."""
+    state = draft.state
+    assert state.ending is not None
+    running = [call for call in state.calls if call.status is CallStatus.RUNNING]
+    ours = [call for call in running if call.activation == draft.context.activation]
+    if ours and draft.context.now < state.ending_at + draft.context.cancel_grace:
+        state.status = Status.RUNNING
+        return
+    finish(draft, state.ending)
+
+
+def finish(draft: Draft, status: Status, output: JsonValue = None) -> None:
+    """Make the turn terminal."""
+    state = draft.state
+    reason = _reason(draft, status)
+    if status is not Status.COMPLETED:
+        _close_history(draft, reason)
+    for wait in list(state.waits):
+        draft.close(wait, Effect.SUPERSEDED)
+    for child in state.children:
+        draft.cancels.append((child, f"parent {status.value.lower()}"))
+    state.calls, state.flushed, state.call_marks = [], 0, b""
+    state.children, state.arrived = [], []
+    state.question, state.request, state.ending = None, None, None
+    if state.active_since:
+        state.active_ms += max(0, draft.context.now - state.active_since)
+        state.active_since = 0
+    state.status, state.phase, state.final_output = status, Phase.FINISHED, output
+    if status is Status.FAILED:
+        state.error = state.failing
+    state.completed_at = draft.context.now
+    if state.step_open:
+        state.step_open = False
+        draft.emit(EventType.STEP_COMPLETED, {"step": state.step_count})
+    draft.emit(EVENTS[status], {} if status is Status.COMPLETED else {"reason": reason})
+
+
+def _reason(draft: Draft, status: Status) -> str:
+    state = draft.state
+    if status is Status.CANCELLED:
+        return state.cancel_reason or draft.policy.cancellation_reason
+    if status is Status.FAILED:
+        return state.failing.message if state.failing is not None else "failed"
+    if status is Status.BUDGET_EXCEEDED:
+        return state.budget_exceeded_reason or "budget exceeded"
+    if status is Status.MAX_ITERATIONS_REACHED:
+        return f"max_iterations reached ({draft.policy.max_iterations})"
+    return f"max_steps reached ({draft.policy.max_steps})"
+
+
+def _close_history(draft: Draft, reason: str) -> None:
+    """Answer every call that the history leaves open, in order, then say that the turn was not finished."""
+    state = draft.state
+    for call in state.calls[state.flushed :]:
+        draft.append(ToolMessage(call.id, _closing(draft, call, reason)))
+    draft.append(AiMessage(texts.fill(draft.policy.interrupted_turn_message, reason, state.turn_id)))
+
+
+def _closing(draft: Draft, call: CallRecord, reason: str) -> str:
+    if call.result is not None:
+        return call.result
+    if call.status is CallStatus.RUNNING:
+        data: JsonObject = {"toolCallId": call.id, "toolName": call.name, "outcome": "unknown"}
+        draft.emit(EventType.TOOL_FAILED, data)
+        return texts.failed("outcome_unknown", "The call was still running when the turn ended; its outcome is unknown.")
+    return texts.fill(draft.policy.interrupted_tool_message, reason, draft.state.turn_id, call)
+
+

@@ -1,0 +1,83 @@
+"""The machine's one entrance: a state and the messages that have come, out comes a draft."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..turn import TurnState
+from . import activate, advance, calls, children, commands, deadlines, policy, replies
+from .draft import Context, Draft, Outcome
+from .messages import (
+    Activated,
+    CancelRequested,
+    ChildEnded,
+    DeadlinePassed,
+    FormAsked,
+    HandOff,
+    Message,
+    ModelFailed,
+    ModelReplied,
+    PolicyDecided,
+    PolicyFailed,
+    Received,
+    Resume,
+    StartChild,
+    Suspend,
+    ToolFailed,
+    ToolReturned,
+)
+
+
+def handle(state: TurnState, messages: Iterable[Message], context: Context) -> Draft:
+    """Take messages one at a time, each to completion, then bring the turn to rest. The state given is not changed."""
+    draft = Draft(state, context)
+    for message in messages:
+        take(draft, message)
+    advance.settle(draft)
+    return draft
+
+
+def take(draft: Draft, message: Message) -> None:
+    """Take one message in."""
+    match message:
+        case Received():
+            receive(draft, message)
+        case Activated():
+            activate.activated(draft, message)
+        case CancelRequested():
+            activate.cancel_requested(draft, message)
+        case ModelReplied():
+            replies.replied(draft, message)
+        case ModelFailed():
+            replies.failed(draft, message)
+        case PolicyDecided():
+            policy.decided(draft, message)
+        case PolicyFailed():
+            policy.failed(draft, message)
+        case ToolReturned():
+            calls.returned(draft, message)
+        case ToolFailed():
+            calls.failed(draft, message)
+        case FormAsked():
+            calls.form_asked(draft, message)
+        case DeadlinePassed():
+            deadlines.passed(draft)
+        case HandOff():
+            calls.hand_off(draft, message)
+
+
+def receive(draft: Draft, message: Received) -> None:
+    """Take mail, or a local message of its kinds, behind the deadlines that were over when it was delivered."""
+    deadlines.fire(draft, message.at)
+    body = message.message
+    outcome: Outcome
+    match body:
+        case Resume():
+            outcome = commands.command(draft, message, body.command)
+        case Suspend():
+            outcome = children.suspend(draft, body)
+        case StartChild():
+            outcome = children.start(draft, body)
+        case ChildEnded():
+            outcome = children.ended(draft, body)
+    draft.answers.append((message.message_id, outcome))

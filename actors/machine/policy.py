@@ -1,0 +1,112 @@
+"""What happens to a new call before it may start: is it a call at all, and may it run without a person?"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..agent import Agent
+from ..errors import ArgumentsInvalid
+from ..events import EventType
+from ..forms import FormDefinition
+from ..policies import ApprovalDecision
+from ..record import JsonObject, JsonValue
+from ..tools import Tool, decision_of
+from ..turn import CallRecord, CallStatus, Failure
+from . import ending, texts
+from .draft import AskPolicy, Draft
+from .messages import PolicyDecided, PolicyFailed
+from .waiting import open_approval, open_form, open_retry
+
+ALLOW = ApprovalDecision.allow()
+FIRST_BACK_OFF, MOST_BACK_OFF = 1000, 60_000
+
+
+def asks(agent: Agent, tool: Tool) -> bool:
+    """Tell whether code of the user has to be asked about calls of a tool."""
+    return agent.approval is not None or callable(tool.approval)
+
+
+def consider(draft: Draft, call: CallRecord) -> None:
+    """Decide about a call, ask about it, or answer the model that it is no proper call."""
+    agent = draft.context.agent
+    assert agent is not None, "only an executor considers calls"
+    tool = agent.tool(call.name)
+    if tool is None:
+        known = ", ".join(sorted(definition.name for definition in agent.definitions))
+        return refuse(draft, call, "unknown_tool", f"There is no tool {call.name!r}. Tools: {known or 'none'}.")
+    if call.invalid is not None:
+        return refuse(draft, call, "invalid_arguments", "The arguments are not a JSON object.")
+    try:
+        tool.bind(call.effective)
+    except ArgumentsInvalid as error:
+        faults: list[JsonValue] = [{"path": path, "message": text} for path, text in error.faults]
+        return refuse(draft, call, "invalid_arguments", "The arguments do not fit the tool's parameters.", faults=faults)
+    call = draft.put(
+        msgspec.structs.replace(
+            call, sequential=tool.sequential, cancellable=tool.cancellable, sensitive=tuple(tool.sensitive)
+        )
+    )
+    if tool.forms:
+        return _ask_form(draft, call, tool.forms)
+    if asks(agent, tool):
+        draft.actions.append(AskPolicy(call.id))
+        return None
+    return decide(draft, call, tool, decision_of(tool.approval))
+
+
+def refuse(draft: Draft, call: CallRecord, type: str, message: str, **more: JsonValue) -> None:
+    """Answer a call with a structured failure; the turn goes on."""
+    draft.put(msgspec.structs.replace(call, status=CallStatus.DONE, result=texts.failed(type, message, **more)))
+    draft.emit(EventType.TOOL_FAILED, {"toolCallId": call.id, "toolName": call.name, "error": message})
+
+
+def decide(draft: Draft, call: CallRecord, tool: Tool, decision: ApprovalDecision) -> None:
+    """Apply a decision. A call that a person has just approved (with edited arguments) is only held by a refusal."""
+    effect = tool.effect or ("once" if decision.outcome == "require" or call.approved else "repeatable")
+    call = msgspec.structs.replace(call, effect=effect, policy_failures=0)
+    if decision.outcome == "deny":
+        draft.put(msgspec.structs.replace(call, status=CallStatus.REJECTED, result=texts.denied(decision)))
+        data: JsonObject = {"toolCallId": call.id, "toolName": call.name, "by": "policy"}
+        if decision.code is not None:
+            data["code"] = decision.code
+        if decision.reason is not None:
+            data["reason"] = decision.reason
+        draft.emit(EventType.TOOL_REJECTED, data)
+    elif decision.outcome == "require" and not call.approved:
+        call = draft.put(msgspec.structs.replace(call, parameters=tool.parameters))
+        open_approval(draft, call, decision, tool.assignee)
+    else:
+        draft.put(msgspec.structs.replace(call, status=CallStatus.PENDING, allowed=True))
+
+
+def decided(draft: Draft, message: PolicyDecided) -> None:
+    """A policy has spoken."""
+    call, agent = draft.call(message.call_id), draft.context.agent
+    if call is None or call.status is not CallStatus.UNDECIDED or draft.state.ending is not None or agent is None:
+        return
+    tool = agent.tool(call.name)
+    if tool is not None:
+        decide(draft, call, tool, message.decision)
+
+
+def failed(draft: Draft, message: PolicyFailed) -> None:
+    """A policy raised: recorded, counted, backed off; the turn fails when it keeps on raising."""
+    call = draft.call(message.call_id)
+    if call is None or call.status is not CallStatus.UNDECIDED or draft.state.ending is not None:
+        return
+    call = draft.put(msgspec.structs.replace(call, policy_failures=call.policy_failures + 1))
+    error: Failure = message.error
+    if call.policy_failures >= draft.policy.max_crashes:
+        ending.fail(draft, error.type, f"the approval policy failed for {call.name}: {error.message}")
+        return
+    delay = min(MOST_BACK_OFF, FIRST_BACK_OFF * 2 ** (call.policy_failures - 1))
+    open_retry(draft, call, delay, f"the approval policy failed: {error.message}", call.policy_failures)
+
+
+def _ask_form(draft: Draft, call: CallRecord, forms: tuple[FormDefinition, ...]) -> None:
+    key = call.effective.get("form_key")
+    for form in forms:
+        if form.form_key == key:
+            open_form(draft, draft.put(msgspec.structs.replace(call, allowed=True)), form)
+            return
+    refuse(draft, call, "unknown_form", f"There is no form {key!r}.", forms=[form.form_key for form in forms])

@@ -1,0 +1,109 @@
+"""What a model's reply, or its failure, does to a turn."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+
+import msgspec
+
+from ..chat import AiMessage, ToolCall
+from ..events import EventType
+from ..record import JsonObject
+from ..turn import CallRecord, Status
+from ..waits import MAX_ID, Phase
+from . import ending, limits
+from .draft import Draft
+from .messages import ModelFailed, ModelReplied
+from .waiting import open_retry
+
+
+def replied(draft: Draft, message: ModelReplied) -> None:
+    """Take a reply in: count it, put it into the history, and either end the turn or open its calls.
+
+    A reply that nobody waits for any more (the turn is ending, or asked a question) is only counted.
+    """
+    state, reply = draft.state, message.reply
+    if reply.usage is not None:
+        state.usage = state.usage + reply.usage
+    request = state.request
+    if request is None or (request.iteration, request.failures) != (message.iteration, message.failures):
+        return
+    draft.progress = True
+    state.request = None
+    state.iteration_count = message.iteration
+    reply = AiMessage(reply.content, _named(draft, reply.tool_calls), reply.reasoning, reply.usage)
+    data: JsonObject = {"iteration": message.iteration, "text": reply.content, "hasToolCalls": bool(reply.tool_calls)}
+    draft.emit(EventType.MODEL_COMPLETED, data)
+    draft.append(reply)
+    state.calls, state.flushed = [_record(call) for call in reply.tool_calls], 0
+    if not limits.check(draft):
+        return
+    if reply.tool_calls:
+        state.phase = Phase.TOOLS
+    else:
+        ending.finish(draft, Status.COMPLETED, reply.content)
+
+
+def failed(draft: Draft, message: ModelFailed) -> None:
+    """Try the request again later, or fail the turn."""
+    state = draft.state
+    request = state.request
+    if request is None or (request.iteration, request.failures) != (message.iteration, message.failures):
+        return
+    draft.progress = True
+    error, failures = message.error, request.failures + 1
+    draft.emit(
+        EventType.MODEL_FAILED, {"iteration": request.iteration, "attempt": failures, "errorType": error.type, "error": error.message}
+    )
+    state.request = msgspec.structs.replace(request, failures=failures, activation=None)
+    retry = draft.policy.retry
+    if message.retryable and failures <= retry.max_retries:
+        delay = max(retry.delay_ms(failures, draft.context.spread), message.retry_after)
+        open_retry(draft, None, delay, error.message, failures)
+    else:
+        state.request = None
+        ending.fail(draft, error.type, error.message)
+
+
+def digest_of(name: str, arguments: JsonObject) -> str:
+    """Return the digest of a call's name and arguments, to which an approval is bound."""
+    return hashlib.sha256(msgspec.json.encode((name, arguments), order="deterministic")).hexdigest()[:32]
+
+
+def _record(call: ToolCall) -> CallRecord:
+    return CallRecord(call.id, call.name, call.arguments, digest_of(call.name, call.arguments), invalid=call.invalid)
+
+
+def _named(draft: Draft, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    """Give every call an id that no call of this turn had before: approvals, results and idempotency keys hang on it.
+
+    The ids in use are remembered as four bytes each; a chance hit only costs a provider's id.
+    """
+    named: list[ToolCall] = []
+    for index, call in enumerate(calls):
+        name = call.id if _usable(call.id) and not _used(draft, call.id) else ""
+        number = 0
+        while not name or _used(draft, name):
+            suffix = f"_{number}" if number else ""
+            name = f"call_{draft.state.iteration_count}_{index}{suffix}"
+            number += 1
+        draft.state.call_marks += _mark(name)
+        named.append(call if name == call.id else msgspec.structs.replace(call, id=name))
+    return tuple(named)
+
+
+def _usable(call_id: str) -> bool:
+    return 0 < len(call_id) <= MAX_ID and call_id.isascii() and call_id.isprintable() and "/" not in call_id
+
+
+def _mark(call_id: str) -> bytes:
+    return zlib.crc32(call_id.encode()).to_bytes(4, "big")
+
+
+def _used(draft: Draft, call_id: str) -> bool:
+    marks, mark = draft.state.call_marks, _mark(call_id)
+    at = marks.find(mark)
+    while at >= 0 and at % 4:
+        at = marks.find(mark, at + 1)
+    return at >= 0

@@ -1,0 +1,150 @@
+"""The one seam: all time, ids, sleeps, task starts and threads of the runtime go through a World."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+from collections.abc import Callable, Coroutine
+from typing import Protocol, TypeVar
+
+import anyio.to_thread
+
+T = TypeVar("T")
+_BOOT = getattr(time, "CLOCK_BOOTTIME", None)
+
+
+class Timer(Protocol):
+    """Something that fires once unless it is cancelled."""
+
+    def cancel(self) -> None:
+        """Do not fire."""
+        ...
+
+
+class Clock(Protocol):
+    """Where a World gets its time from; `turnhold.testing.VirtualClock` is one."""
+
+    def wall(self) -> float:
+        """Return the wall clock in seconds since 1970."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back and go on while the machine sleeps."""
+        ...
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call back after some seconds."""
+        ...
+
+    @property
+    def virtual(self) -> bool:
+        """Tell whether time stands still unless somebody advances it."""
+        ...
+
+    def busy(self, change: int) -> None:
+        """Count work outside of the loop (threads), so that a virtual clock knows when all is idle."""
+        ...
+
+
+class SystemClock:
+    """The clocks of this machine."""
+
+    virtual = False
+
+    def wall(self) -> float:
+        """Return the wall clock in seconds since 1970."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Return seconds since some start; counts the time in which the machine sleeps, where the system can tell."""
+        return time.monotonic() if _BOOT is None else time.clock_gettime(_BOOT)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call back after some seconds."""
+        return asyncio.get_running_loop().call_later(seconds, callback)
+
+    def busy(self, change: int) -> None:
+        """Nobody asks."""
+
+
+class World:
+    """What the runtime knows of the outside."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self._random = random.Random(secrets.randbits(64)) if not self.clock.virtual else random.Random(0)
+        self.monotonic = self.clock.monotonic
+
+    def now(self) -> int:
+        """Return the wall clock in milliseconds since 1970."""
+        return int(self.clock.wall() * 1000)
+
+    def token(self, size: int = 16) -> bytes:
+        """Return random bytes for an id."""
+        return secrets.token_bytes(size)
+
+    def spread(self) -> float:
+        """Return a number from 0 to 1, to spread what would come at once."""
+        return self._random.random()
+
+    def timer(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call back after some seconds."""
+        return self.clock.call_later(seconds, callback)
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = self.clock.call_later(seconds, lambda: None if waiter.done() else waiter.set_result(None))
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+
+    async def wait(self, waiter: asyncio.Future[T], seconds: float | None) -> bool:
+        """Wait for a future, at most some seconds; tell whether it is done. The future is never cancelled."""
+        if waiter.done():
+            return True
+        loop = asyncio.get_running_loop()
+        ring: asyncio.Future[None] = loop.create_future()
+
+        def wake(*_: object) -> None:
+            if not ring.done():
+                ring.set_result(None)
+
+        waiter.add_done_callback(wake)
+        timer = None if seconds is None else self.clock.call_later(max(0.0, seconds), wake)
+        try:
+            await ring
+        finally:
+            waiter.remove_done_callback(wake)
+            if timer is not None:
+                timer.cancel()
+        return waiter.done()
+
+    def spawn(self, work: Coroutine[object, object, T], name: str) -> asyncio.Task[T]:
+        """Start a task; whoever calls this owns it and awaits its end."""
+        return asyncio.get_running_loop().create_task(work, name=name)
+
+    async def thread(self, function: Callable[[], T]) -> T:
+        """Run a function in a worker thread and wait for its end, also over a cancellation of the waiter."""
+        self.clock.busy(1)
+        try:
+            return await anyio.to_thread.run_sync(function, abandon_on_cancel=False)
+        finally:
+            self.clock.busy(-1)
+
+
+async def gather(tasks: list[asyncio.Task[None]]) -> None:
+    """Wait for the end of tasks, however they end, also over a cancellation of the waiter (which is raised at the end)."""
+    cancelled: asyncio.CancelledError | None = None
+    while pending := [task for task in tasks if not task.done()]:
+        try:
+            await asyncio.wait(pending)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+

@@ -1,0 +1,157 @@
+"""Between records and bytes: msgpack by msgspec. What cannot be read is left alone and named.
+
+Evolution: fields are appended with defaults, tags are never reused; a change that an older release would misread raises `SCHEMA`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from ..actors.chat import HistoryEntry
+from ..actors.errors import SnapshotCorrupt, SnapshotTooLarge, SnapshotTooNew
+from ..actors.events import Event, EventType
+from ..actors.ids import root_of
+from ..actors.machine.draft import Outcome
+from ..actors.machine.messages import MailMessage
+from ..actors.record import JsonObject, utc
+from ..actors.turn import SCHEMA, TurnState
+from ..actors.waits import Receipt, Suspension
+
+RawEvent: TypeAlias = tuple[EventType, int, JsonObject]
+T = TypeVar("T")
+
+_encode = msgspec.msgpack.Encoder().encode
+_state = msgspec.msgpack.Decoder(TurnState)
+_entry = msgspec.msgpack.Decoder(HistoryEntry)
+_events = msgspec.msgpack.Decoder(list[RawEvent])
+_mail = msgspec.msgpack.Decoder(MailMessage)
+_outcome = msgspec.msgpack.Decoder(Outcome)
+_receipt = msgspec.msgpack.Decoder(Receipt)
+_suspension = msgspec.msgpack.Decoder(Suspension)
+
+
+def encode_state(state: TurnState, limit: int) -> bytes:
+    """Encode a snapshot. :raises SnapshotTooLarge: if it has more than `limit` bytes."""
+    return _bounded("snapshot", _encode(state), limit)
+
+
+def decode_state(turn_id: str, schema: int, data: bytes) -> TurnState:
+    """Decode a snapshot.
+
+    :raises SnapshotTooNew: if a newer release wrote it.
+    :raises SnapshotCorrupt: if it cannot be read.
+    """
+    if schema > SCHEMA:
+        raise SnapshotTooNew(turn_id, schema, SCHEMA)
+    state = _decode(_state, turn_id, data)
+    if state.turn_id != turn_id:
+        raise SnapshotCorrupt(turn_id, f"it is of turn {state.turn_id!r}")
+    return state
+
+
+def encode_entries(entries: Sequence[HistoryEntry], limit: int) -> tuple[bytes, ...]:
+    """Encode history entries. :raises SnapshotTooLarge: if one has more than `limit` bytes."""
+    return tuple(_bounded("message", _encode(entry), limit) for entry in entries)
+
+
+def decode_entries(turn_id: str, bodies: Sequence[bytes]) -> list[HistoryEntry]:
+    """Decode history entries. :raises SnapshotCorrupt: if one cannot be read."""
+    return [_decode(_entry, turn_id, body) for body in bodies]
+
+
+def encode_events(events: Sequence[RawEvent]) -> bytes:
+    """Encode the events of one save together; what all share is taken from the record again."""
+    return _encode(events) if events else b""
+
+
+def decode_events(state: EventSource, first: int, epoch: int, body: bytes) -> list[Event]:
+    """Decode the events of one save, numbered from `first`."""
+    return [
+        event_of(state, type, at, data, sequence, epoch)
+        for sequence, (type, at, data) in enumerate(_decode(_events, state.turn_id, body), first)
+    ]
+
+
+class EventSource(msgspec.Struct, frozen=True):
+    """What all events of a turn share."""
+
+    turn_id: str
+    parent_turn_id: str | None
+    agent_id: str
+    agent_version: str
+
+
+def event_of(
+    source: EventSource, type: EventType, at: int | datetime, data: JsonObject, sequence: int = 0, epoch: int = 0
+) -> Event:
+    """Return an event of a turn; a sequence of 0 makes it a live one."""
+    return Event(
+        turn_id=source.turn_id,
+        root_turn_id=root_of(source.turn_id),
+        parent_turn_id=source.parent_turn_id,
+        agent_id=source.agent_id,
+        agent_version=source.agent_version,
+        sequence=sequence,
+        type=type,
+        at=at if isinstance(at, datetime) else utc(at),
+        data=data,
+        durable=sequence > 0,
+        epoch=epoch,
+    )
+
+
+def encode_mail(message: MailMessage, limit: int) -> bytes:
+    """Encode a message. :raises SnapshotTooLarge: if it has more than `limit` bytes."""
+    return _bounded("message", _encode(message), limit)
+
+
+def decode_mail(turn_id: str, data: bytes) -> MailMessage:
+    """Decode a message. :raises SnapshotCorrupt: if it cannot be read."""
+    return _decode(_mail, turn_id, data)
+
+
+def encode_outcome(outcome: Outcome) -> bytes:
+    """Encode the answer to a message."""
+    return _encode(outcome)
+
+
+def decode_outcome(turn_id: str, data: bytes) -> Outcome:
+    """Decode the answer to a message. :raises SnapshotCorrupt: if it cannot be read."""
+    return _decode(_outcome, turn_id, data)
+
+
+def encode_receipt(receipt: Receipt) -> bytes:
+    """Encode a receipt."""
+    return _encode(receipt)
+
+
+def decode_receipt(turn_id: str, data: bytes) -> Receipt:
+    """Decode a receipt. :raises SnapshotCorrupt: if it cannot be read."""
+    return _decode(_receipt, turn_id, data)
+
+
+def encode_suspension(suspension: Suspension) -> bytes:
+    """Encode an open wait for the indexes."""
+    return _encode(suspension)
+
+
+def decode_suspension(turn_id: str, data: bytes) -> Suspension:
+    """Decode an open wait. :raises SnapshotCorrupt: if it cannot be read."""
+    return _decode(_suspension, turn_id, data)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[T], turn_id: str, data: bytes) -> T:
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise SnapshotCorrupt(turn_id, str(error)) from error
+
+
+def _bounded(what: str, data: bytes, limit: int) -> bytes:
+    if len(data) > limit:
+        raise SnapshotTooLarge(what, len(data), limit)
+    return data
