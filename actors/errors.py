@@ -53,9 +53,7 @@ class NotSuspended(CommandRefused):
 class SuspensionMismatch(CommandRefused):
     """No open wait fits, or more than one does. `open_waits` are those that can be answered; name one of them."""
 
-    def __init__(
-        self, message: str, *, turn_id: str, command_id: str | None = None, open_waits: Sequence[Suspension] = ()
-    ) -> None:
+    def __init__(self, message: str, *, turn_id: str, command_id: str | None = None, open_waits: Sequence[Suspension] = ()) -> None:
         super().__init__(message, turn_id=turn_id, command_id=command_id)
         self.open_waits = tuple(open_waits)
 
@@ -77,9 +75,7 @@ class InvalidFormData(CommandRefused):
 class AlreadyAnswered(CommandRefused):
     """The wait has ended before. `receipt` says who ended it, when and how; `agrees`, whether this command wanted the same."""
 
-    def __init__(
-        self, message: str, *, turn_id: str, command_id: str | None = None, receipt: Receipt, agrees: bool
-    ) -> None:
+    def __init__(self, message: str, *, turn_id: str, command_id: str | None = None, receipt: Receipt, agrees: bool) -> None:
         super().__init__(message, turn_id=turn_id, command_id=command_id)
         self.receipt = receipt
         self.agrees = agrees
@@ -158,6 +154,19 @@ class ToolError(TurnholdError):
     def __init__(self, message: str, **data: object) -> None:
         super().__init__(message)
         self.data = data
+
+
+class ArgumentsInvalid(TurnholdError, ValueError):
+    """The arguments of a call do not fit the tool. It was not run; the model is told. `faults` are (path, message) pairs."""
+
+    def __init__(self, tool: str, faults: Sequence[tuple[str, str]]) -> None:
+        super().__init__(f"invalid arguments for {tool}: " + "; ".join(f"{path} {message}" for path, message in faults))
+        self.tool = tool
+        self.faults = tuple(faults)
+
+
+class ToolResultInvalid(TurnholdError, TypeError):
+    """A tool returned something that has no JSON form. The function has run; return JSON-like values, Structs or dataclasses."""
 
 
 class TurnNotCompleted(TurnholdError):
@@ -256,9 +265,15 @@ class QuotaExhausted(ModelRefused):
 
 
 class FormRequired(BaseException):
-    """Leaves a tool that needs a form, before any side effect. Not an `Exception`, so that no tool code swallows it."""
+    """Leaves a tool that needs a form, before any side effect. Not an `Exception`, so that no tool code swallows it.
+
+    :raises InvalidDefinition: if `form` is not a `FormDefinition`.
+    """
 
     def __init__(self, form: object, values: JsonObject | None = None) -> None:
-        super().__init__("a form is required")
+        key = getattr(form, "form_key", None)
+        if not isinstance(key, str):
+            raise InvalidDefinition(f"FormRequired needs a FormDefinition, not {type(form).__name__}")
+        super().__init__(f"form {key!r} is required")
         self.form = form
         self.values = values
