@@ -1,0 +1,153 @@
+"""Agents: immutable definitions of who answers, with which model, by which tools, under which rules."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast, final
+
+from .errors import InvalidDefinition
+from .model import ChatModel, ModelOptions, ToolDefinition
+from .policies import ExecutionPolicy
+from .tools import AskedApproval, Tool, read_only, tool
+from .waits import MAX_ID, MAX_TEXT, check_text
+
+AgentApproval: TypeAlias = "Callable[..., AskedApproval]"
+MAX_INSTRUCTIONS = 1 << 20
+DEFAULT_POLICY = ExecutionPolicy()
+DEFAULT_OPTIONS = ModelOptions()
+FIELDS = (
+    *("id", "version", "name", "description", "model", "instructions", "tools", "approval", "policy", "options"),
+    *("tool_error_message", "attributes"),
+)
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False, init=False, slots=True, weakref_slot=True)
+class Agent:
+    """What a turn runs: a model, instructions, tools and rules. Turns are bound to `id` and `version`, never to another version.
+
+    :param tools: `Tool`s, or functions that become tools with default options.
+    :param approval: ``approval(turn, call, tool)``, sync or async; a bool (true: a person must approve) or an `ApprovalDecision`.
+    :param tool_error_message: ``tool_error_message(call, error)`` returns what the model reads of a failed tool.
+    :param attributes: the application's own; never sent to a model, never stored.
+    :raises InvalidDefinition: if an argument is wrong.
+    """
+
+    id: str
+    version: str
+    name: str
+    description: str
+    model: ChatModel
+    instructions: str | None
+    tools: tuple[Tool[..., Any], ...]
+    approval: AgentApproval | None
+    policy: ExecutionPolicy
+    options: ModelOptions
+    tool_error_message: Callable[..., str] | None
+    attributes: Mapping[str, Any]
+    definitions: tuple[ToolDefinition, ...]
+    _tools: Mapping[str, Tool[..., Any]]
+
+    def __init__(
+        self,
+        id: str,
+        *,
+        model: ChatModel,
+        version: str = "1",
+        name: str | None = None,
+        description: str = "",
+        instructions: str | None = None,
+        tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+        approval: AgentApproval | None = None,
+        policy: ExecutionPolicy = DEFAULT_POLICY,
+        options: ModelOptions = DEFAULT_OPTIONS,
+        tool_error_message: Callable[..., str] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
+        check_text("Agent.id", id, MAX_ID, empty=False)
+        if "@" in id:
+            raise InvalidDefinition(f"Agent.id must not contain '@': {id!r}")
+        check_text(f"agent {id}: version", version, MAX_ID, empty=False)
+        check_text(f"agent {id}: name", name, MAX_ID, optional=True, empty=False)
+        check_text(f"agent {id}: description", description, MAX_TEXT)
+        check_text(f"agent {id}: instructions", instructions, MAX_INSTRUCTIONS, optional=True)
+        _check_model(id, model)
+        for key, value, kind in (("policy", policy, ExecutionPolicy), ("options", options, ModelOptions)):
+            if not isinstance(value, kind):
+                raise InvalidDefinition(f"agent {id}: {key} must be a {kind.__name__}, not {type(value).__name__}")
+        for key, value in (("approval", approval), ("tool_error_message", tool_error_message)):
+            if value is not None and not callable(value):
+                raise InvalidDefinition(f"agent {id}: {key} must be a function, not {type(value).__name__}")
+        named = _named_tools(id, tools)
+        values: dict[str, object] = {
+            "id": id,
+            "version": version,
+            "name": id if name is None else name,
+            "description": description,
+            "model": model,
+            "instructions": instructions,
+            "tools": tuple(named.values()),
+            "approval": approval,
+            "policy": policy,
+            "options": options,
+            "tool_error_message": tool_error_message,
+            "attributes": read_only(f"agent {id}: attributes", attributes),
+            "definitions": tuple(each.definition for each in named.values()),
+            "_tools": named,
+        }
+        for key, value in values.items():
+            object.__setattr__(self, key, value)
+
+    @property
+    def key(self) -> str:
+        """The agent's full name, ``id@version``."""
+        return f"{self.id}@{self.version}"
+
+    def tool(self, name: str) -> Tool[..., Any] | None:
+        """Return the tool of a name, if the agent has one."""
+        return self._tools.get(name)
+
+    def replace(self, **changes: Any) -> Agent:
+        """Return an agent with some fields changed.
+
+        :raises InvalidDefinition: if there is no such field, or the value is wrong.
+        """
+        if unknown := sorted(set(changes) - set(FIELDS)):
+            raise InvalidDefinition(f"agent {self.id}: there is no field {unknown[0]!r}")
+        fields = {key: getattr(self, key) for key in FIELDS}
+        if self.name == self.id and "id" in changes:
+            del fields["name"]
+        return Agent(**{**fields, **changes})
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.key}>"
+
+
+def _check_model(id: str, model: object) -> None:
+    complete = getattr(model, "complete", None)
+    if inspect.isclass(model) or not callable(complete):
+        raise InvalidDefinition(f"agent {id}: model must have an async complete(request), not be {model!r:.100}")
+    plain = inspect.unwrap(complete)
+    if inspect.isroutine(plain) and not inspect.iscoroutinefunction(plain):
+        raise InvalidDefinition(f"agent {id}: the complete of its model must be async")
+
+
+def _named_tools(id: str, tools: Any) -> dict[str, Tool[..., Any]]:
+    wrong = InvalidDefinition(f"agent {id}: tools must be a list of tools, not {type(tools).__name__}")
+    if isinstance(tools, str | bytes | Mapping):
+        raise wrong
+    try:
+        several: list[Any] = list(tools)
+    except TypeError:
+        raise wrong from None
+    named: dict[str, Tool[..., Any]] = {}
+    for given in several:
+        if not callable(given):
+            raise InvalidDefinition(f"agent {id}: tools has a {type(given).__name__}, which is neither a Tool nor a function")
+        each = cast("Tool[..., Any]", given if isinstance(given, Tool) else tool(given))
+        known = named.setdefault(each.name, each)
+        if known is not each and (isinstance(given, Tool) or known.function != given):
+            raise InvalidDefinition(f"agent {id}: two tools have the name {each.name!r}")
+    return named
