@@ -189,7 +189,6 @@ class MemoryCore(MemoryTables):
         if record is None or record.quarantine is None or record.state == "T":
             return base.Gone()
         record.status, record.updated = op.status, now
-        record.quarantine, record.quarantined_at = None, 0
         self._end(record, self._trees[record.root], op.closing, op.retention_ms, now)
         if op.notify is not None and record.parent is not None:
             self._send(record.parent, op.notify, now)
@@ -422,6 +421,7 @@ class MemoryCore(MemoryTables):
     def _end(self, record: Record, tree: Tree, closing: bytes, retention_ms: int, now: int) -> None:
         self._release(record, "T")
         self._wake_at(record, None)
+        record.quarantine, record.quarantined_at = None, 0
         for message_id in record.mail:
             self._answer(record.root, tree, message_id, closing, now)
         record.mail = {}
@@ -429,7 +429,7 @@ class MemoryCore(MemoryTables):
             self._close(record, wait_id)
         if record.turn == record.root:
             self._expiring.put((now + retention_ms, record.root), record.root)
-            if record.conversation is not None and self._open.get(record.conversation) == record.turn:
+            if record.conversation is not None:
                 del self._open[record.conversation]
 
     def _drop_tree(self, root: str) -> None:

@@ -82,12 +82,12 @@ class Save(Op, frozen=True, kw_only=True):
     everything is applied, in the order of the fields, ownership last, and the version is ``version + 1``. What a save
     repeats after Behind (consumed mail, children, mail, flags) may be there already: it is skipped.
 
-    `progress`: the save records the result of an effect, crashes becomes 0. `ack_cancel`: the flag has been taken into
-    the state. `create`: children, runnable now, born with the flag where this turn has an open or acknowledged one.
-    `deliver`: runtime mail to turns of the tree (dropped where terminal or absent). `cancel`: flags to raise on turns
-    of the tree. END closes the turn's waits and answers the mail it leaves unread by `closing`; END of a root frees its
-    conversation and starts `retention_ms` for the whole tree. `usage`: absolute (input, output, total) tokens and tool
-    calls of this turn, summed per root in the reply.
+    `progress`: the save records the result of an effect, crashes becomes 0. `ack_cancel`: the flag has been taken into the state.
+    `create`: children, runnable now, born with the flag where this turn has an open or acknowledged one. `deliver`: runtime mail to
+    turns of the tree (dropped where terminal or absent). `cancel`: flags to raise on turns of the tree. END ends a quarantine,
+    closes the turn's waits and answers the mail it leaves unread by `closing`; END of a root frees its conversation and starts
+    `retention_ms` for the whole tree. `usage`: absolute (input, output, total) tokens and tool calls of this turn, summed per root
+    in the reply.
     """
 
     turn: str
