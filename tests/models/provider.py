@@ -51,11 +51,11 @@ def whole(body: object, **settings: Any) -> Answer:
     return Answer([body if isinstance(body, bytes) else json.dumps(body).encode()], **settings)
 
 
-def events(*bodies: object, done: bool = True, **settings: Any) -> Answer:
+def events(*bodies: object, done: bool = True) -> Answer:
     """Server-sent events, one piece each."""
     pieces = [b"data: " + json.dumps(body).encode() + b"\n\n" for body in bodies]
     pieces += [b"data: [DONE]\n\n"] if done else []
-    return Answer(pieces, kind="text/event-stream", **{"framing": "chunked"} | settings)
+    return Answer(pieces, kind="text/event-stream", framing="chunked")
 
 
 def reply(message: dict[str, Any], finish: str | None = "stop", **extra: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import openai
 import pytest
@@ -28,7 +28,7 @@ from turnhold.models.openai import _is_own, _warm_up
 from .provider import Answer, Provider, chunk, events, reply, whole
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
 REQUEST = ModelRequest(
     messages=(UserMessage("Refund O-1"),), tools=(ToolDefinition("refund", "", {"type": "object"}),), iteration=1
@@ -75,7 +75,7 @@ async def completed(model: OpenAIChatModel, request: ModelRequest = REQUEST) -> 
 
 
 BOTH = pytest.mark.parametrize("ask", [completed, streamed])
-Ask = "Callable[..., Awaitable[AiMessage]]"
+Ask: TypeAlias = "Callable[..., Coroutine[Any, Any, AiMessage]]"
 
 
 class TestReplies:
@@ -292,7 +292,7 @@ class TestFailures:
     @BOTH
     async def test_cancellation_passes_through_and_ends_the_request(self, ask: Ask) -> None:
         async with asking(Answer([b"x"], cut=0, hang=True), STREAM if ask is streamed else WHOLE) as (model, provider):
-            asking_now = asyncio.create_task(ask(model))  # type: ignore[arg-type]
+            asking_now = asyncio.create_task(ask(model))
             await provider.asked.wait()
             asking_now.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import msgspec
 import pytest
@@ -54,7 +55,7 @@ def messages(draw: st.DrawFn) -> AiMessage:
     calls = draw(st.lists(st.tuples(NAMES, st.dictionaries(NAMES, JSON, max_size=3)), max_size=3))
     return AiMessage(
         content=draw(st.text(st.characters(codec="utf-8"))),
-        tool_calls=tuple(ToolCall(f"id-{at}", name, arguments) for at, (name, arguments) in enumerate(calls)),
+        tool_calls=tuple(ToolCall(f"id-{at}", name, dict[str, Any](arguments)) for at, (name, arguments) in enumerate(calls)),
         reasoning=draw(st.text(st.characters(codec="utf-8"))) or None,
         usage=draw(st.none() | st.builds(Usage, st.integers(0, 9), st.integers(0, 9))),
     )
