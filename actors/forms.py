@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Generic, TypeVar, cast, final, overload
+from typing import Any, Generic, TypeVar, cast, final, get_origin, overload
 
 import msgspec
 
@@ -80,7 +80,7 @@ class FormDefinition(Generic[T]):
         name = f"form {form_key}"
         check_text(f"{name}: description", description, MAX_TEXT, empty=False)
         check_text(f"{name}: assignee", assignee, MAX_ID, optional=True, empty=False)
-        typed = isinstance(schema, type)
+        typed = isinstance(schema, type) or get_origin(schema) is not None
         checked = check_schema(f"{name}: schema", schema_of(f"{name}: schema", schema) if typed else schema)
         span = positive(f"{name}: expires_in", expires_in)
         values = {
@@ -95,6 +95,14 @@ class FormDefinition(Generic[T]):
         }
         for key, value in values.items():
             object.__setattr__(self, key, value)
+        if on_expiry == "default":
+            self._check_default(name)
+
+    def _check_default(self, name: str) -> None:
+        try:
+            self.convert(self.default)
+        except ArgumentsInvalid as error:
+            raise InvalidDefinition(f"{name}: default does not fit its type: {error.faults[0][1]}") from None
 
     @property
     def json_schema(self) -> JsonObject:

@@ -15,6 +15,7 @@ from .record import JsonValue
 from .validation import (
     FORMATS,
     KINDS,
+    STEPS,
     At,
     Check,
     Enough,
@@ -41,9 +42,9 @@ class Validator:
         self.targets = targets
         self._constants: dict[int, frozenset[Hashable]] = {}
 
-    def faults(self, data: JsonValue) -> list[Fault]:
-        """Return what is wrong with data, at most 20 faults; a check that takes too long is a fault."""
-        check = Check(RULES, self.targets, self._constants)
+    def faults(self, data: JsonValue, size: int = 0) -> list[Fault]:
+        """Return what is wrong with data of some size in bytes, at most 20 faults; a check that takes too long is a fault."""
+        check = Check(RULES, self.targets, self._constants, STEPS + 4 * size)
         try:
             check.apply(self.schema, data, At(report=True))
         except Enough:
@@ -176,7 +177,7 @@ def _dependent_schemas(check: Check, schema: Any, data: JsonValue, at: At) -> bo
         for key, part in schema["dependentSchemas"].items():
             check.spend()
             if key in data:
-                good = check.apply(part, data, at) and good
+                good = check.also(part, data, at) and good
     return good
 
 
@@ -235,11 +236,11 @@ def _unevaluated_properties(check: Check, schema: Any, data: JsonValue, at: At) 
 
 
 def _ref(check: Check, schema: Any, data: JsonValue, at: At) -> bool:
-    return check.apply(check.targets[schema["$ref"]], data, at)
+    return check.also(check.targets[schema["$ref"]], data, at)
 
 
 def _all_of(check: Check, schema: Any, data: JsonValue, at: At) -> bool:
-    return not [part for part in schema["allOf"] if not check.apply(part, data, at)]
+    return not [part for part in schema["allOf"] if not check.also(part, data, at)]
 
 
 def _any_of(check: Check, schema: Any, data: JsonValue, at: At) -> bool:
@@ -258,15 +259,15 @@ def _one_of(check: Check, schema: Any, data: JsonValue, at: At) -> bool:
 
 
 def _none_fits(check: Check, parts: list[JsonValue], data: JsonValue, at: At) -> bool:
-    """Report the faults of the one alternative whose type the data has, where there is one."""
+    """Note the faults of the one alternative whose type the data has, where there is one; always false."""
     if not at.report:
         return False
     meant = [part for part in parts if _has_kind(check, part, data)]
-    if len(meant) == 1:
-        return check.apply(meant[0], data, at)
-    kinds = [part["type"] for part in parts if isinstance(part, dict) and isinstance(part.get("type"), str)]
+    if len(meant) == 1 and not check.apply(meant[0], data, At(at.place, report=True)):
+        return False
+    kinds = [str(part["type"]) for part in parts if isinstance(part, dict) and isinstance(part.get("type"), str)]
     if not meant and len(kinds) == len(parts):
-        return check.fault(at, "must be " + " or ".join(KINDS.get(str(kind), str(kind)) for kind in kinds))
+        return check.fault(at, "must be " + " or ".join(KINDS.get(kind, kind) for kind in dict.fromkeys(kinds)))
     return check.fault(at, f"fits none of the {len(parts)} alternatives")
 
 
@@ -287,7 +288,7 @@ def _not(check: Check, schema: Any, data: JsonValue, at: At) -> bool:
 
 def _if(check: Check, schema: Any, data: JsonValue, at: At) -> bool:
     branch = "then" if check.fits(schema["if"], data, at.seen) else "else"
-    return branch not in schema or check.apply(schema[branch], data, at)
+    return branch not in schema or check.also(schema[branch], data, at)
 
 
 def _content_encoding(check: Check, schema: Any, data: JsonValue, at: At) -> bool:

@@ -22,6 +22,7 @@ from .waits import MAX_DATA, check_json
 
 MAX_LEVELS = 32
 MAX_CHAIN = 32
+MAX_TEXT = 300
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 REFUSED = ("$dynamicRef", "$recursiveRef", "$dynamicAnchor", "$recursiveAnchor")
 IN_PLACE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas"})
@@ -57,10 +58,12 @@ def faults(schema: JsonObject, data: object, *, limit: int = MAX_DATA, levels: i
     """
     try:
         check_json("$", data, limit, levels)
+        size = len(msgspec.json.encode(data))
     except (InvalidDefinition, TypeError, ValueError, RecursionError) as error:
-        return [("$", str(error).removeprefix("$ "))]
+        place, _, message = str(error).partition(" ")
+        return [(place[:MAX_TEXT], message[:MAX_TEXT]) if place.startswith("$") else ("$", str(error)[:MAX_TEXT])]
     try:
-        return _validator(msgspec.json.encode(schema)).faults(cast("JsonValue", data))
+        return _validator(msgspec.json.encode(schema)).faults(cast("JsonValue", data), size)
     except InvalidDefinition as error:
         return [("$", f"cannot be checked: {error}")]
     except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import keyword
 import re
 import typing
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from .errors import ArgumentsInvalid, InvalidDefinition
 from .record import JsonObject, JsonValue
 from .schema import Fault, check_schema, faults
 from .typeschema import schema_of
+from .validation import MAX_FAULTS, render
 
 MAX_ARGUMENTS = 1 << 20
 MAX_DEPTH = 64
@@ -31,9 +31,10 @@ class Binder:
     :param decoder: validates and converts; `None` where the schema alone decides.
     :param contexts: names of parameters that get the `ToolContext`.
     :param whole: the one parameter that gets all arguments as a dict, if the function wants them so.
+    :param names: the only names that the function takes, where the schema does not say so.
     """
 
-    __slots__ = ("_checked", "contexts", "decoder", "parameters", "whole")
+    __slots__ = ("_checked", "contexts", "decoder", "names", "parameters", "whole")
 
     def __init__(
         self,
@@ -41,11 +42,13 @@ class Binder:
         decoder: msgspec.json.Decoder[Any] | None,
         contexts: tuple[str, ...],
         whole: str | None = None,
+        names: frozenset[str] | None = None,
     ) -> None:
         self.parameters: Final = parameters
         self.decoder: Final = decoder
         self.contexts: Final = contexts
         self.whole: Final = whole
+        self.names: Final = names
         self._checked = decoder is None or b'"pattern"' in msgspec.json.encode(parameters)
 
     def bind(self, tool: str, arguments: Any) -> dict[str, Any]:
@@ -55,6 +58,9 @@ class Binder:
         """
         if not isinstance(arguments, dict):
             raise ArgumentsInvalid(tool, [("$", "must be an object")])
+        arguments = cast("dict[str, Any]", arguments)
+        if self.names is not None and (extra := [key for key in arguments if key not in self.names]):
+            raise ArgumentsInvalid(tool, [(render((key,)), "is not allowed") for key in extra[:MAX_FAULTS]])
         if self._checked and (found := self._faults(arguments)):
             raise ArgumentsInvalid(tool, found)
         try:
@@ -64,8 +70,8 @@ class Binder:
             bound = self._decode(raw)
         except msgspec.ValidationError as error:
             raise ArgumentsInvalid(tool, self._faults(arguments) or [self._fault(error)]) from None
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise ArgumentsInvalid(tool, self._faults(arguments) or [("$", f"is not JSON-like: {error}")]) from None
+        except Exception as error:  # not JSON-like, or a type's own __post_init__ does not like it
+            raise ArgumentsInvalid(tool, self._faults(arguments) or [("$", f"cannot be used: {error!r:.200}")]) from error
         return {name: value for name in bound.__struct_fields__ if (value := getattr(bound, name)) is not msgspec.UNSET}
 
     def _decode(self, raw: bytes) -> msgspec.Struct:
@@ -102,7 +108,7 @@ def binder_of(name: str, function: Callable[..., Any]) -> Binder:
             fields.append((parameter.name, Union[hint, msgspec.UnsetType], msgspec.UNSET))  # noqa: UP007 - of values
             _note_default(defaults, parameter)
     try:
-        struct = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True)
+        struct = msgspec.defstruct(f"{name} arguments", fields, forbid_unknown_fields=True, kw_only=True)
         schema = schema_of(f"tool {name}", struct)
         decoder = msgspec.json.Decoder(struct)
     except InvalidDefinition:
@@ -110,7 +116,8 @@ def binder_of(name: str, function: Callable[..., Any]) -> Binder:
         raise
     except (TypeError, ValueError) as error:
         raise InvalidDefinition(f"tool {name}: {error}") from None
-    return Binder(_described(schema, defaults, inspect.getdoc(_documented(function))), decoder, tuple(contexts))
+    described = _described(schema, defaults, inspect.getdoc(_documented(function)))
+    return Binder(check_schema(f"tool {name}: parameters", described), decoder, tuple(contexts))
 
 
 def binder_of_schema(name: str, parameters: object, function: Callable[..., Any]) -> Binder:
@@ -139,7 +146,7 @@ def binder_of_schema(name: str, parameters: object, function: Callable[..., Any]
     required = set(cast("list[str]", schema.get("required", [])))
     if missing := [p.name for p in plain if p.default is p.empty and p.name not in required]:
         raise InvalidDefinition(f"tool {name}: the function needs {', '.join(missing)}, which the schema does not require")
-    return Binder(schema, None, tuple(contexts))
+    return Binder(schema, None, tuple(contexts), names=None if open_ended else frozenset(names))
 
 
 def hinted(name: str, function: Callable[..., Any], *, open_ended: bool = False) -> list[tuple[inspect.Parameter, Any]]:
@@ -152,6 +159,9 @@ def hinted(name: str, function: Callable[..., Any], *, open_ended: bool = False)
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError, NameError) as error:
         raise InvalidDefinition(f"tool {name}: its signature cannot be read: {error}") from None
+    plain = unwrapped(function)
+    if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
+        raise InvalidDefinition(f"tool {name}: a generator has no result; return a list")
     fixed = _fixed(function)
     return [(p, _hint(name, function, p)) for p in parameters if p.name not in fixed and _allowed(name, p, open_ended=open_ended)]
 
@@ -165,7 +175,7 @@ def is_context(hint: Any) -> bool:
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Tell whether calling a function gives a coroutine: an async function, method, partial or object."""
-    plain = _unwrapped(function)
+    plain = unwrapped(function)
     return inspect.iscoroutinefunction(plain) or inspect.iscoroutinefunction(type(plain).__call__)
 
 
@@ -192,7 +202,7 @@ def _hint(name: str, function: Callable[..., Any], parameter: inspect.Parameter)
     if parameter.annotation is parameter.empty:
         return Any
     holder = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
-    names = getattr(inspect.unwrap(_unwrapped(function)), "__globals__", None) or _globals_of_call(function)
+    names = getattr(inspect.unwrap(unwrapped(function)), "__globals__", None) or _globals_of_call(function)
     try:
         hint = typing.get_type_hints(holder, names, include_extras=True)[parameter.name]
     except Exception as error:
@@ -203,22 +213,23 @@ def _hint(name: str, function: Callable[..., Any], parameter: inspect.Parameter)
 
 
 def _globals_of_call(function: Callable[..., Any]) -> dict[str, Any]:
-    return getattr(type(_unwrapped(function)).__call__, "__globals__", {})
+    return getattr(type(unwrapped(function)).__call__, "__globals__", {})
 
 
 def _union(hint: Any) -> tuple[Any, ...]:
     return typing.get_args(hint) if type(None) in typing.get_args(hint) else ()
 
 
-def _unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
-    while isinstance(function, functools.partial):
-        function = function.func
+def unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what a partial or a static method is made of."""
+    while isinstance(function, functools.partial | staticmethod):
+        function = function.func if isinstance(function, functools.partial) else function.__func__
     return function
 
 
 def _documented(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return what carries the docstring: the function, or the `__call__` of an object."""
-    plain = _unwrapped(function)
+    plain = unwrapped(function)
     if inspect.isroutine(plain) or inspect.isclass(plain):
         return plain
     call = type(plain).__call__
@@ -287,8 +298,3 @@ def _with_whole_numbers(value: Any) -> Any:
 def parameter_names(parameters: Mapping[str, JsonValue]) -> tuple[str, ...]:
     """Return the names of a schema's properties."""
     return tuple(cast("dict[str, JsonValue]", parameters.get("properties", {})))
-
-
-def is_name(text: str) -> bool:
-    """Tell whether text can name a keyword argument."""
-    return text.isidentifier() and not keyword.iskeyword(text)

@@ -16,7 +16,7 @@ from .errors import InvalidDefinition
 from .model import ToolDefinition
 from .policies import ApprovalDecision
 from .record import JsonObject, Seconds, duration
-from .signature import Binder, binder_of, binder_of_schema, describe, is_async, parameter_names
+from .signature import Binder, binder_of, binder_of_schema, describe, is_async, parameter_names, unwrapped
 from .waits import MAX_ID, MAX_TEXT, check_text
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class Tool(Generic[P, R]):
     definition: ToolDefinition
     _binder: Binder
     _asks: tuple[str, ...]
+    _defaults: Mapping[str, Any]
 
     def __init__(self, function: Callable[P, R], options: _Options) -> None:
         name = options.checked_name(function)
@@ -78,6 +79,7 @@ class Tool(Generic[P, R]):
             "is_async": is_async(function),
             "_binder": binder,
             "_asks": _asks(name, options.approval, binder),
+            "_defaults": _defaults(function, binder),
         }
         for key, value in values.items():
             object.__setattr__(self, key, value)
@@ -153,7 +155,7 @@ class Tool(Generic[P, R]):
         """
         if not callable(self.approval):
             return self.approval
-        known: dict[str, Any] = {"call": call, "arguments": arguments, "turn": turn, **self._defaults(), **self.bind(arguments)}
+        known: dict[str, Any] = {"call": call, "arguments": arguments, "turn": turn, **self._defaults, **self.bind(arguments)}
         names = known if "**" in self._asks else self._asks
         return self.approval(**{name: known[name] for name in names if name in known})
 
@@ -162,11 +164,6 @@ class Tool(Generic[P, R]):
         if not self.sensitive:
             return arguments
         return {key: MASK if key in self.sensitive else value for key, value in arguments.items()}
-
-    def _defaults(self) -> dict[str, Any]:
-        names = parameter_names(self.parameters)
-        found = inspect.signature(self.function).parameters
-        return {name: found[name].default for name in names if name in found and found[name].default is not inspect.Parameter.empty}
 
     def __repr__(self) -> str:
         return f"<Tool {self.name}>"
@@ -199,13 +196,11 @@ class _Options:
 
         :raises InvalidDefinition: if the function is not one or the name does not do.
         """
-        if isinstance(function, Tool) or not callable(function) or inspect.isclass(function):
-            raise InvalidDefinition(f"a tool is made of a function, not of {function!r}")
+        plain: Any = unwrapped(function) if callable(function) else function
+        if isinstance(plain, Tool) or not callable(plain) or inspect.isclass(plain):
+            raise InvalidDefinition(f"a tool is made of a function, not of {function!r:.200}")
         name = self.name
         if name is None:
-            plain: Any = function
-            while hasattr(plain, "func"):
-                plain = plain.func
             name = getattr(plain, "__name__", None) or type(plain).__name__
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InvalidDefinition(f"a tool's name has 1 to 64 of A-Z a-z 0-9 _ -, not {name!r:.100}; give name=")
@@ -313,6 +308,12 @@ def _asks(name: str, approval: object, binder: Binder) -> tuple[str, ...]:
         elif parameter.default is parameter.empty:
             raise InvalidDefinition(f"tool {name}: approval asks for {parameter.name!r}; it may name {', '.join(sorted(known))}")
     return tuple(names)
+
+
+def _defaults(function: Callable[..., Any], binder: Binder) -> dict[str, Any]:
+    found = inspect.signature(function).parameters.values()
+    names = parameter_names(binder.parameters)
+    return {each.name: each.default for each in found if each.name in names and each.default is not each.empty}
 
 
 def decision_of(value: object) -> ApprovalDecision:

@@ -28,7 +28,7 @@ MAX_FAULTS = 20
 STEPS = 300_000
 MATCHES = 10_000
 MATCH_SECONDS = 0.05
-SLOW_MATCHES = 20
+SLOW_MATCHES = 16
 FORMATS: dict[str, Any] = {
     "date": date,
     "date-time": datetime,
@@ -96,14 +96,17 @@ class Check:
 
     :param targets: the schema behind each ``$ref`` text.
     :param constants: a cache of comparable forms of the schema's enums.
+    :param steps: how much work the check may be; about what one keyword, member or comparison takes is one step.
     """
 
-    def __init__(self, rules: Rules, targets: dict[str, Schema], constants: dict[int, frozenset[Hashable]]) -> None:
+    def __init__(
+        self, rules: Rules, targets: dict[str, Schema], constants: dict[int, frozenset[Hashable]], steps: int = STEPS
+    ) -> None:
         self.rules = rules
         self.targets = targets
         self.constants = constants
         self.found: list[Fault] = []
-        self.steps = STEPS
+        self.steps = steps
         self.matches = MATCHES
         self.slow = SLOW_MATCHES
 
@@ -127,6 +130,13 @@ class Check:
         good = self.apply(schema, data, at)
         if good and seen is not None:
             seen.add(at.seen)
+        return good
+
+    def also(self, schema: JsonValue, data: JsonValue, at: At) -> bool:
+        """Check data against one more schema at the same place: it does not see what others have looked at, they see its own."""
+        own = At(at.place, report=at.report)
+        good = self.apply(schema, data, own)
+        at.seen.add(own.seen)
         return good
 
     def apply(self, schema: JsonValue, data: JsonValue, at: At) -> bool:
