@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import math
+from collections.abc import Iterator
 from datetime import datetime
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -283,13 +285,16 @@ def check_json(name: str, value: object, limit: int = MAX_DATA, levels: int = 32
 
     :raises InvalidDefinition: if it is not, naming the place.
     """
-    _walk(name, value, levels)
+    _walk(name, value, levels, iter(range(limit)))
     size = len(msgspec.json.encode(value))
     if size > limit:
         raise InvalidDefinition(f"{name} has {size} bytes as JSON, the limit is {limit}")
 
 
-def _walk(path: str, value: object, levels: int) -> None:
+def _walk(path: str, value: object, levels: int, left: Iterator[int]) -> None:
+    """Check one value and what is in it; each takes one of what is `left` (at least one byte), so shared parts cost no eternity."""
+    if next(left, None) is None:
+        raise InvalidDefinition(f"{path} is over the limit")
     if value is None or isinstance(value, bool):
         return
     if isinstance(value, str):
@@ -298,19 +303,19 @@ def _walk(path: str, value: object, levels: int) -> None:
         if not -(2**63) <= value < 2**63:
             raise InvalidDefinition(f"{path} is a whole number outside 64 bits")
     elif isinstance(value, float):
-        if value != value or value in (float("inf"), float("-inf")):
+        if not math.isfinite(value):
             raise InvalidDefinition(f"{path} is {value}, which JSON does not have")
     elif isinstance(value, dict):
         _deeper(path, levels)
-        for key, item in value.items():
+        for key, item in cast("dict[Any, Any]", value).items():
             if not isinstance(key, str):
                 raise InvalidDefinition(f"{path} has a key that is not text: {key!r}")
             check_text(f"{path} key", key, 1 << 30)
-            _walk(f"{path}.{key}", item, levels - 1)
+            _walk(f"{path}.{key}", item, levels - 1, left)
     elif isinstance(value, list):
         _deeper(path, levels)
-        for index, item in enumerate(value):
-            _walk(f"{path}[{index}]", item, levels - 1)
+        for index, item in enumerate(cast("list[Any]", value)):
+            _walk(f"{path}[{index}]", item, levels - 1, left)
     else:
         raise InvalidDefinition(f"{path} is a {type(value).__name__}, which is not JSON-like")
 
@@ -353,11 +358,15 @@ def _command(
         type=type,
         wait=wait,
         turn_id=turn_id,
-        arguments=arguments,
-        value=value,
+        arguments=_copied(arguments),
+        value=_copied(value),
         text=text,
         force=force,
         command_id=command_id,
         by=by,
-        metadata=metadata,
+        metadata=_copied(metadata),
     )
+
+
+def _copied(value: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(value))
