@@ -1,87 +1,52 @@
-"""What the memory store keeps, and the operations that only read it."""
+"""What the memory store keeps: plain dictionaries and sorted indexes."""
 
+# ruff: noqa: D102 (the methods are described in `Tables`)
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from itertools import islice
-from typing import TypeAlias, TypeVar
 
 import msgspec
 
 from ..actors.ids import root_of
 from . import base
-from .base import Mail, Reply, WaitRow
+from .base import Mail, NewTurn, Reply, WaitRow
 from .order import SortedIndex
+from .rules import Rules
+from .tables import NODES_MS, REPLIES_MS, SEEN_MS, ReceiptKey, Record
 
-Value = TypeVar("Value")
-Usage: TypeAlias = tuple[int, int, int, int]
-NOTHING_USED: Usage = (0, 0, 0, 0)
+LATER_MS = 3_600_000
 
 
-class Record(msgspec.Struct):
-    """One turn: its record, and what lies beside it.
+class MemoryRecord(Record):
+    """A record with what lies beside it."""
 
-    `cancel` is an open flag, `cancel_acked` one taken into the state.
-    """
-
-    turn: str
-    root: str
-    parent: str | None
-    agent: str
-    agent_version: str
-    conversation: str | None
-    tenant: str | None
-    digest: str
-    schema: int
-    status: str
-    snapshot: bytes
-    created: int
-    updated: int
-    state: str = "S"
-    version: int = 0
-    save_id: str = ""
-    activation: str | None = None
-    node: str | None = None
-    epoch: int = 0
-    lease: int = 0
-    wake: int | None = None
-    cancel: str | None = None
-    cancel_acked: str | None = None
-    crashes: int = 0
-    quarantine: str | None = None
-    quarantined_at: int = 0
-    event_count: int = 0
+    snapshot: bytes = b""
     history: list[bytes] = []
     events: list[tuple[int, int, int, bytes]] = []
     mail: dict[str, Mail] = {}
     seen: set[str] = set()
     waits: dict[str, WaitRow] = {}
-    usage: Usage = NOTHING_USED
-
-    @property
-    def parked(self) -> bool:
-        """Tell whether it is quarantined and no cancel wants it."""
-        return self.quarantine is not None and self.cancel is None and self.cancel_acked is None
+    counted: tuple[int, int, int, int] = (0, 0, 0, 0)
 
 
 class Tree(msgspec.Struct):
-    """What is kept per root: its turns, receipts by their keys, replies, the sum of usage."""
+    """What is kept per root: its turns, receipts by kind and key, replies, the sum of usage."""
 
     turns: list[str] = []
-    commands: dict[str, bytes] = {}
-    waits: dict[str, bytes] = {}
-    calls: dict[str, bytes] = {}
+    command: dict[str, bytes] = {}
+    wait: dict[str, bytes] = {}
+    call: dict[str, bytes] = {}
     replies: dict[str, bytes] = {}
-    usage: Usage = NOTHING_USED
+    usage: tuple[int, int, int, int] = (0, 0, 0, 0)
 
 
-class MemoryTables:
-    """The tables and indexes, and what reads them."""
+class MemoryTables(Rules[MemoryRecord]):
+    """The tables and indexes."""
 
     def __init__(self) -> None:
         self._now = 0
-        self._turns: dict[str, Record] = {}
+        self._turns: dict[str, MemoryRecord] = {}
         self._trees: dict[str, Tree] = {}
         self._open: dict[str, str] = {}
         self._owned: dict[str, None] = {}
@@ -93,155 +58,185 @@ class MemoryTables:
         self._seen: deque[tuple[int, str, str]] = deque()
         self._nodes: dict[str, base.NodeRow] = {}
 
-    def read_mail(self, op: base.ReadMail, now: int) -> Reply:
-        """Read unconsumed mail and the cancel flag."""
-        record = self._turns.get(op.turn)
-        if record is None:
-            return base.MailBatch(now)
-        return base.MailBatch(now, tuple(islice(record.mail.values(), op.batch)), record.cancel)
+    def find_turn(self, turn: str) -> MemoryRecord | None:
+        return self._turns.get(turn)
 
-    def find(self, op: base.Find, now: int) -> Reply:
-        """Look up receipts by any key."""
-        tree = self._trees.get(op.root) or Tree()
-        found = [*map(tree.commands.get, op.commands), *map(tree.waits.get, op.waits), *map(tree.calls.get, op.calls)]
-        return base.Found(tuple(found))
-
-    def look(self, op: base.Look, now: int) -> Reply:
-        """Read a turn and the open waits of its tree."""
-        record = self._turns.get(op.turn)
-        return base.Gone() if record is None else self._looked(record, now)
-
-    def read_history(self, op: base.ReadHistory, now: int) -> Reply:
-        """Read history entries."""
-        record = self._turns.get(op.turn)
-        return base.Entries(() if record is None else tuple(record.history[op.start : op.start + op.limit]))
-
-    def read_events(self, op: base.ReadEvents, now: int) -> Reply:
-        """Read event batches."""
-        record = self._turns.get(op.turn)
-        if record is None:
-            return base.EventBatches((), 0, terminal=False)
-        found = (batch for batch in record.events if batch[0] + batch[1] - 1 > op.after)
-        return base.EventBatches(tuple(islice(found, op.limit)), record.event_count, record.state == "T")
-
-    def read_replies(self, op: base.ReadReplies, now: int) -> Reply:
-        """Read answers by message id."""
-        tree = self._trees.get(root_of(op.turn)) or Tree()
-        return base.Found(tuple(map(tree.replies.get, op.message_ids)))
-
-    def versions(self, op: base.Versions, now: int) -> Reply:
-        """Read how far turns are."""
-        rows = map(self._turns.get, op.turns)
-        return base.Progress(
-            tuple((-1, 0, "") if row is None else (row.version, row.event_count, row.state) for row in rows)
+    def add_turn(self, new: NewTurn, now: int) -> MemoryRecord:
+        root = root_of(new.turn)
+        record = MemoryRecord(
+            turn=new.turn,
+            root=root,
+            parent=new.parent,
+            agent=new.agent,
+            agent_version=new.agent_version,
+            conversation=new.conversation,
+            tenant=new.tenant,
+            digest=new.digest,
+            created=now,
+            schema=new.schema,
+            status=new.status,
+            updated=now,
+            snapshot=new.snapshot,
         )
+        self.append(record, new.messages, new.events)
+        record.message_count, record.event_count = len(new.messages.bodies), new.events.count
+        self._turns[new.turn] = record
+        tree = self._trees.get(root)
+        if tree is None:
+            tree = self._trees[root] = Tree()
+        tree.turns.append(new.turn)
+        self._created.put((now, new.turn), new.turn)
+        return record
 
-    def due(self, op: base.Due, now: int) -> Reply:
-        """Read turns that may run."""
-        later = next((key[0] for key, _ in self._wakes.above((now, "~"))), None)
-        ready = (turn for (wake, _), turn in self._wakes.above(None) if wake <= now)
-        return base.DueTurns(tuple(islice(ready, op.offset, op.offset + op.limit)), later, now)
+    def put_snapshot(self, record: MemoryRecord, snapshot: bytes) -> None:
+        record.snapshot = snapshot
 
-    def expired(self, op: base.Expired, now: int) -> Reply:
-        """Read turns whose owner is gone."""
-        over: list[tuple[int, str]] = []
-        later: list[int] = []
-        for turn in self._owned:
-            record = self._turns[turn]
-            if (ends := record.lease + op.grace_ms) <= now or record.node in op.dead_nodes:
-                over.append((ends, turn))
+    def read_snapshot(self, record: MemoryRecord) -> bytes:
+        return record.snapshot
+
+    def append(self, record: MemoryRecord, messages: base.Messages, events: base.Events) -> None:
+        record.history.extend(messages.bodies)
+        if events.count:
+            record.events.append((events.at + 1, events.count, record.epoch, events.body))
+
+    def read_tail(self, record: MemoryRecord, count: int) -> tuple[bytes, ...]:
+        return tuple(record.history[-count:])
+
+    def set_wake(self, record: MemoryRecord, wake: int | None) -> None:
+        if record.wake != wake:
+            if record.wake is not None:
+                self._wakes.drop((record.wake, record.turn))
+            if wake is not None:
+                self._wakes.put((wake, record.turn), record.turn)
+            record.wake = wake
+
+    def set_owner(self, record: MemoryRecord, activation: str | None, node: str | None) -> None:
+        record.activation, record.node = activation, node
+        if activation is None:
+            self._owned.pop(record.turn, None)
+        else:
+            self._owned[record.turn] = None
+
+    def set_expiry(self, record: MemoryRecord, expires: int) -> None:
+        record.expires = expires
+        self._expiring.put((expires, record.root), record.root)
+
+    def was_seen(self, record: MemoryRecord, message_id: str) -> bool:
+        return message_id in record.seen
+
+    def put_mail(self, record: MemoryRecord, mail: Mail) -> None:
+        record.mail[mail.message_id] = mail
+        record.seen.add(mail.message_id)
+        self._seen.append((mail.at, record.turn, mail.message_id))
+
+    def take_mail(self, record: MemoryRecord, message_id: str, now: int) -> bool:
+        if record.mail.pop(message_id, None) is not None:
+            return True
+        if message_id not in record.seen:
+            record.seen.add(message_id)
+            self._seen.append((now, record.turn, message_id))
+        return False
+
+    def read_mailbox(self, record: MemoryRecord, limit: int | None) -> tuple[Mail, ...]:
+        return tuple(islice(record.mail.values(), limit))
+
+    def empty_mailbox(self, record: MemoryRecord) -> None:
+        record.mail = {}
+
+    def put_wait(self, record: MemoryRecord, wait: WaitRow) -> None:
+        self.drop_wait(record, wait.id)
+        record.waits[wait.id] = wait
+        self._waits.put((wait.created, wait.id), wait)
+
+    def drop_wait(self, record: MemoryRecord, wait_id: str) -> None:
+        wait = record.waits.pop(wait_id, None)
+        if wait is not None:
+            self._waits.drop((wait.created, wait_id))
+
+    def drop_waits(self, record: MemoryRecord) -> None:
+        for wait_id in list(record.waits):
+            self.drop_wait(record, wait_id)
+
+    def put_receipt(self, record: MemoryRecord, receipt: base.ReceiptRow) -> None:
+        tree = self._trees[record.root]
+        tree.wait[receipt.wait_id] = receipt.body
+        if receipt.command_id is not None:
+            tree.command[receipt.command_id] = receipt.body
+        if receipt.call_key is not None:
+            tree.call[receipt.call_key] = receipt.body
+
+    def read_receipt(self, root: str, kind: ReceiptKey, key: str) -> bytes | None:
+        tree = self._trees.get(root)
+        if tree is None:
+            return None
+        return (tree.command if kind == "command" else tree.wait if kind == "wait" else tree.call).get(key)
+
+    def put_reply(self, record: MemoryRecord, message_id: str, body: bytes, now: int) -> None:
+        self._trees[record.root].replies[message_id] = body
+        self._replied.append((now, record.root, message_id))
+
+    def read_reply(self, root: str, message_id: str) -> bytes | None:
+        tree = self._trees.get(root)
+        return None if tree is None else tree.replies.get(message_id)
+
+    def open_turn_of(self, conversation: str) -> str | None:
+        return self._open.get(conversation)
+
+    def set_open_turn(self, conversation: str, turn: str | None) -> None:
+        if turn is None:
+            self._open.pop(conversation, None)
+        else:
+            self._open[conversation] = turn
+
+    def total_usage(self, record: MemoryRecord) -> tuple[int, int, int, int]:
+        tree, used, was = self._trees[record.root], record.usage, record.counted
+        if used != was:
+            a, b, c, d = tree.usage
+            tree.usage = (a + used[0] - was[0], b + used[1] - was[1], c + used[2] - was[2], d + used[3] - was[3])
+            record.counted = used
+        return tree.usage
+
+    def beat(self, op: base.Beat, now: int) -> Reply:
+        """Announce a node, or take it off the list."""
+        if op.leave:
+            self._nodes.pop(op.node, None)
+        else:
+            self._nodes[op.node] = base.NodeRow(op.node, now, op.agents)
+        return base.Done()
+
+    def prune(self, op: base.Prune, now: int) -> Reply:
+        """Drop what is over."""
+        for _at, root, message_id in _over(self._replied, now - REPLIES_MS, op.limit):
+            tree = self._trees.get(root)
+            if tree is not None:
+                tree.replies.pop(message_id, None)
+        for _at, turn, message_id in _over(self._seen, now - SEEN_MS, op.limit):
+            record = self._turns.get(turn)
+            if record is not None and message_id in record.mail:
+                self._seen.append((now, turn, message_id))
+            elif record is not None:
+                record.seen.discard(message_id)
+        for key, root in list(islice(self._expiring.above(None), op.limit)):
+            if key[0] > now:
+                break
+            self._expiring.drop(key)
+            if any(self._turns[turn].state != "T" for turn in self._trees[root].turns):
+                self._expiring.put((now + LATER_MS, root), root)
             else:
-                later.append(ends)
-        return base.DueTurns(tuple(turn for _, turn in sorted(over)[: op.limit]), min(later, default=None), now)
+                self._drop_tree(root)
+        for node in [row.node for row in self._nodes.values() if row.beat + NODES_MS <= now]:
+            del self._nodes[node]
+        return base.Done()
 
-    def list_waits(self, op: base.ListWaits, now: int) -> Reply:
-        """Read open waits of all trees."""
-
-        def wanted(row: WaitRow) -> bool:
-            return (
-                op.agent in (None, row.agent)
-                and op.tenant in (None, row.tenant)
-                and op.assignee in (None, row.assignee)
-                and op.kind in (None, row.kind)
-                and row.kind not in op.without
-            )
-
-        page, cursor = _page(self._waits, op.after, op.limit, wanted)
-        return base.WaitListing(tuple(row.body for row in page), cursor)
-
-    def list_turns(self, op: base.ListTurns, now: int) -> Reply:
-        """Read records."""
-
-        def wanted(row: Record) -> bool:
-            return (
-                op.status in (None, row.status)
-                and op.agent in (None, row.agent)
-                and op.conversation in (None, row.conversation)
-                and op.root in (None, row.root)
-                and op.parent in (None, row.parent)
-                and op.tenant in (None, row.tenant)
-                and op.quarantined in (None, row.quarantine is not None)
-            )
-
-        page, cursor = _page(self._created, op.after, op.limit, lambda turn: wanted(self._turns[turn]))
-        return base.TurnListing(tuple(self._looked(self._turns[turn], now) for turn in page), cursor)
-
-    def open_turn(self, op: base.OpenTurn, now: int) -> Reply:
-        """Read a conversation's entry."""
-        turn = self._open.get(op.conversation)
-        return base.Opened(None) if turn is None else base.Opened(turn, self._turns[turn].status)
-
-    def list_nodes(self, op: base.ListNodes, now: int) -> Reply:
-        """Read the announced nodes."""
-        return base.Nodes(tuple(self._nodes.values()), now)
-
-    def _looked(self, row: Record, now: int) -> base.Looked:
-        tree = [self._turns[turn] for turn in self._trees[row.root].turns]
-        return base.Looked(
-            turn=row.turn,
-            parent=row.parent,
-            agent=row.agent,
-            agent_version=row.agent_version,
-            conversation=row.conversation,
-            tenant=row.tenant,
-            schema=row.schema,
-            status=row.status,
-            state=row.state,
-            version=row.version,
-            snapshot=row.snapshot,
-            activation=row.activation,
-            node=row.node,
-            epoch=row.epoch,
-            lease=row.lease,
-            wake=row.wake,
-            cancel=row.cancel,
-            crashes=row.crashes,
-            quarantine=row.quarantine,
-            quarantined_at=row.quarantined_at,
-            message_count=len(row.history),
-            event_count=row.event_count,
-            created=row.created,
-            updated=row.updated,
-            now=now,
-            wait_bodies=tuple(wait.body for turn in tree for wait in turn.waits.values()),
-            live_turns=sum(turn.state != "T" for turn in tree),
-            runnable_turns=sum(_runnable(turn, now) for turn in tree),
-        )
+    def _drop_tree(self, root: str) -> None:
+        for turn in self._trees.pop(root).turns:
+            record = self._turns.pop(turn)
+            self._created.drop((record.created, turn))
 
 
-def _runnable(row: Record, now: int) -> bool:
-    return row.state in {"A", "R"} or (row.wake is not None and row.wake <= now)
-
-
-def _page(
-    index: SortedIndex[Value], after: str | None, limit: int, wanted: Callable[[Value], bool]
-) -> tuple[list[Value], str | None]:
-    page: list[Value] = []
-    last: str | None = None
-    for key, value in index.above(base.read_cursor(after)):
-        if wanted(value):
-            if len(page) == limit:
-                return page, last
-            page.append(value)
-            last = base.cursor(*key)
-    return page, None
+def _over(rows: deque[tuple[int, str, str]], until: int, limit: int) -> list[tuple[int, str, str]]:
+    """Take the rows from before a time."""
+    taken: list[tuple[int, str, str]] = []
+    while rows and rows[0][0] <= until and len(taken) < limit:
+        taken.append(rows.popleft())
+    return taken

@@ -1,4 +1,4 @@
-"""Named faults of the memory core. Each is a change of its source; a change whose text is not found fails loudly."""
+"""Named faults of the rules. Each is a change of their source; a change whose text is not found fails loudly."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnhold.store import memory_core
+from turnhold.store import rules
+from turnhold.store.memory_core import MemoryCore
 
-SOURCE = Path(memory_core.__file__).read_text()
+SOURCE = Path(rules.__file__).read_text()
 
 
 @dataclass(frozen=True)
@@ -23,38 +24,39 @@ class Mutant:
     def core(self) -> type[Any]:
         """Return the faulty class. :raises LookupError: if the source has changed under the mutant."""
         if SOURCE.count(self.old) != 1:
-            raise LookupError(f"mutant {self.name!r}: its text stands {SOURCE.count(self.old)} times in the core")
+            raise LookupError(f"mutant {self.name!r}: its text stands {SOURCE.count(self.old)} times in the rules")
         module = types.ModuleType(f"turnhold.store.mutant_{self.name.replace(' ', '_')}")
         module.__package__ = "turnhold.store"
         exec(compile(SOURCE.replace(self.old, self.new), f"<{self.name}>", "exec"), module.__dict__)
-        return module.MemoryCore
+        faulty = {name: what for name, what in vars(module.Rules).items() if callable(what) and not name.startswith("__")}
+        return type("Mutant", (MemoryCore,), faulty)
 
 
 MUTANTS = [
     Mutant(
         "no token check",
-        "        if not _shows(record, op.token):\n            return base.Fenced(record.node)\n        history",
-        "        history",
+        "        if not record.shows(op.token):\n            return base.Fenced(record.node)\n        messages",
+        "        messages",
     ),
     Mutant(
         "token without epoch",
-        "return record.activation == token.activation and record.epoch == token.epoch",
-        "return record.activation == token.activation",
+        "if not record.shows(op.token):\n            return base.Fenced(record.node)\n        messages",
+        "if record.activation != op.token.activation:\n            return base.Fenced(record.node)\n        messages",
     ),
     Mutant("no save id", "if record.save_id == op.save_id:", "if False:"),
     Mutant(
         "forked snapshots",
-        "if record.version > op.version or len(record.history) > history.at or record.event_count > events.at:",
+        "if record.version > op.version or record.message_count > messages or record.event_count > events:",
         "if False:",
     ),
     Mutant(
         "behind taken as current",
-        "if record.version < op.version or len(record.history) < history.at or record.event_count < events.at:",
+        "if record.version < op.version or record.message_count < messages or record.event_count < events:",
         "if False:",
     ),
-    Mutant("release without inbox check", "and not record.mail and record.cancel is None:", "and record.cancel is None:"),
-    Mutant("suspend ignores cancel", "and not record.mail and record.cancel is None:", "and not record.mail:"),
-    Mutant("suspend drops wake", "self._wake_at(record, op.wake)", "self._wake_at(record, None)"),
+    Mutant("release without inbox check", "and not record.unread and record.cancel is None:", "and record.cancel is None:"),
+    Mutant("suspend ignores cancel", "and not record.unread and record.cancel is None:", "and not record.unread:"),
+    Mutant("suspend drops wake", "self.set_wake(record, op.wake)", "self.set_wake(record, None)"),
     Mutant("cancel does not wake", "rouse=fresh or stuck, fresh=fresh", "rouse=False, fresh=fresh"),
     Mutant(
         "second cancel leaves a parked turn",
@@ -63,31 +65,31 @@ MUTANTS = [
     ),
     Mutant("later cause wins", "fresh = record.cancel is None and record.cancel_acked is None", "fresh = True"),
     Mutant("acknowledged cancel stays open", "record.cancel_acked, record.cancel = record.cancel, None", "pass"),
-    Mutant("no dedup", "fresh = mail.message_id not in record.seen", "fresh = True"),
+    Mutant("no dedup", "fresh = not self.was_seen(record, mail.message_id)", "fresh = True"),
     Mutant(
         "runtime mail not deduplicated",
-        'and record.state != "T" and mail.message_id not in record.seen:',
+        'and record.state != "T" and not self.was_seen(record, mail.message_id):',
         'and record.state != "T":',
     ),
     Mutant(
         "consumed mail forgotten",
-        "            if mid not in record.seen:\n                record.seen.add(mid)",
-        "            if record.seen.discard(mid):\n                record.seen.add(mid)",
+        "if self.take_mail(record, message_id, now):",
+        "if self.take_mail(record, message_id, now) and not record.seen.discard(message_id):",
     ),
-    Mutant("consumed mail stays", "record.mail.pop(mid, None)", "pass"),
+    Mutant("consumed mail stays", "if self.take_mail(record, message_id, now):", "if False:"),
     Mutant(
-        "one consumed takes all before it",
-        "record.mail.pop(mid, None)",
-        "[record.mail.pop(m) for m in list(record.mail)[: list(record.mail).index(mid) + 1 if mid in record.mail else 0]]",
+        "consumed by position",
+        "for message_id in op.consumed:",
+        "for message_id in [mail.message_id for mail in self.read_mailbox(record, len(op.consumed))]:",
     ),
     Mutant("deliver does not wake", "rouse=fresh, fresh=fresh", "rouse=False, fresh=fresh"),
-    Mutant("no mailbox bound", "len(record.mail) >= op.cap", "False"),
+    Mutant("no mailbox bound", "record.unread >= op.cap", "False"),
     Mutant(
         "deliver to a parked turn owns it",
-        "fits = due and not record.parked and _runs(claim, record)",
-        "fits = due and _runs(claim, record)",
+        "fits = due and not record.parked and record.runs_by(claim)",
+        "fits = due and record.runs_by(claim)",
     ),
-    Mutant("deliver gives unknown agents away", "fits = due and not record.parked and _runs(claim, record)", "fits = due"),
+    Mutant("deliver gives unknown agents away", "fits = due and not record.parked and record.runs_by(claim)", "fits = due"),
     Mutant("claim steals", "if record.activation == by.activation else base.Held(record.node)", "if True else None"),
     Mutant(
         "claim too early",
@@ -95,25 +97,34 @@ MUTANTS = [
         "if record.wake is None:\n            return",
     ),
     Mutant("epoch not raised", "record.epoch = max(record.epoch + 1, now)", "record.epoch = now // 500"),
-    Mutant("claim leaves wake", "            self._wake_at(record, None)\n        record.lease", "        record.lease"),
+    Mutant("claim leaves wake", "            self.set_wake(record, None)\n        record.lease", "        record.lease"),
     Mutant(
         "reap does not requeue",
-        "self._wake_at(record, now + back_off(record.crashes, op.back_off_ms))",
+        "self.set_wake(record, now + back_off(record.crashes, op.back_off_ms))",
         "pass",
     ),
     Mutant("reap ignores the lease", "if record.lease + op.grace_ms > now and", "if False and"),
     Mutant("first crash backs off", "return 0 if crashes < 2 else", "return step_ms if crashes < 2 else"),
     Mutant("renew does not extend", "record.lease = now + op.lease_ms\n            flags", "flags"),
-    Mutant("receipts without command", "tree.commands[receipt.command_id] = receipt.body", "pass"),
-    Mutant("receipts under the call", "tree.waits[receipt.wait_id] = receipt.body", "tree.waits[str(receipt.call_key)] = b''"),
-    Mutant("replies lost", "self._answer(record.root, tree, reply.message_id, reply.body, now)", "pass"),
-    Mutant("end leaves mail unanswered", "self._answer(record.root, tree, message_id, closing, now)", "pass"),
-    Mutant("end leaves waits open", "for wait_id in list(record.waits):", "for wait_id in ():"),
-    Mutant("conversation not freed", "del self._open[record.conversation]", "pass"),
+    Mutant(
+        "receipts without command",
+        "self.put_receipt(record, receipt)",
+        "self.put_receipt(record, base.ReceiptRow(receipt.wait_id, receipt.body, None, receipt.call_key))",
+    ),
+    Mutant(
+        "receipts under the call",
+        "self.put_receipt(record, receipt)",
+        "self.put_receipt(record, base.ReceiptRow(str(receipt.call_key), receipt.body, receipt.command_id, receipt.call_key))",
+    ),
+    Mutant("receipts not stored", "self.put_receipt(record, receipt)", "pass"),
+    Mutant("replies lost", "self.put_reply(record, reply.message_id, reply.body, now)", "pass"),
+    Mutant("end leaves mail unanswered", "self.put_reply(record, mail.message_id, closing, now)", "pass"),
+    Mutant("end leaves waits open", "self.drop_waits(record)", "pass"),
+    Mutant("conversation not freed", "self.set_open_turn(record.conversation, None)", "pass"),
     Mutant(
         "conversation not checked",
-        "if (busy := self._open.get(new.conversation)) is not None:",
-        "if (busy := self._open.get(new.conversation)) is None and busy:",
+        "if busy is not None:",
+        "if False:",
     ),
     Mutant("child not born cancelled", "child.cancel = cause", "pass"),
     Mutant("child not runnable", "self._schedule(child, new.wake if cause is None else now, now)", "pass"),
@@ -124,9 +135,9 @@ MUTANTS = [
     Mutant("every save resets crashes", "if op.progress:", "if True:"),
     Mutant(
         "abandon by anybody",
-        "if record is None or not _shows(record, op.token):\n            return base.Fenced(None if record is None else record.node)"
+        "if record is None or not record.shows(op.token):\n            return base.Fenced(None if record is None else record.node)"
         '\n        self._release(record, "R")',
         'if record is None:\n            return base.Fenced(None)\n        self._release(record, "R")',
     ),
-    Mutant("usage added, not replaced", "record.usage = used", "pass"),
+    Mutant("usage not stored", "now, op.usage", "now, record.usage"),
 ]
