@@ -90,21 +90,21 @@ class ToolContext(msgspec.Struct, Generic[S], frozen=True, kw_only=True, eq=Fals
         """Whether the turn is to be cancelled; a long tool looks now and then."""
         return self.cancelled()
 
-    async def progress(self, message: str, **data: JsonValue) -> None:
+    async def progress(self, message: str, **data: object) -> None:
         """Show watchers how far the tool is; not stored. A plain function uses `progress_nowait`.
 
         :raises InvalidDefinition: if the message is not text or the data is not JSON-like.
         """
         self.progress_nowait(message, **data)
 
-    def progress_nowait(self, message: str, **data: JsonValue) -> None:
+    def progress_nowait(self, message: str, **data: object) -> None:
         """Show watchers how far the tool is, from any thread.
 
         :raises InvalidDefinition: if the message is not text or the data is not JSON-like.
         """
         check_text("message", message, MAX_TEXT)
         check_json("data", data)
-        self.report(message, data)
+        self.report(message, cast("JsonObject", data))
 
     def form(self, form: FormDefinition[T]) -> T:
         """Return what was submitted for a form; ask for it before any side effect.

@@ -51,7 +51,7 @@ class FormDefinition(Generic[T]):
         assignee: str | None = None,
         expires_in: Seconds | None = None,
         on_expiry: OnExpiry | None = None,
-        default: T | JsonValue = None,
+        default: object = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -63,7 +63,7 @@ class FormDefinition(Generic[T]):
         assignee: str | None = None,
         expires_in: Seconds | None = None,
         on_expiry: OnExpiry | None = None,
-        default: JsonValue = None,
+        default: object = None,
     ) -> None: ...
     def __init__(
         self,
@@ -74,7 +74,7 @@ class FormDefinition(Generic[T]):
         assignee: str | None = None,
         expires_in: Seconds | None = None,
         on_expiry: OnExpiry | None = None,
-        default: Any = None,
+        default: object = None,
     ) -> None:
         check_text("form_key", form_key, MAX_ID, empty=False)
         name = f"form {form_key}"

@@ -29,6 +29,29 @@ def readable(entries: Iterable[HistoryEntry]) -> list[ChatMessage]:
     return messages
 
 
+def marked(messages: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
+    """Return messages as a model gets them: the results of edited calls say that a person edited the arguments."""
+    edited = {
+        call.id: call.edited_by
+        for message in messages
+        if isinstance(message, AiMessage)
+        for call in message.tool_calls
+        if call.edited_by is not None
+    }
+    if not edited:
+        return messages
+    return [
+        msgspec.structs.replace(message, content=f"[{_note(edited[message.call_id])}]\n{message.content}")
+        if isinstance(message, ToolMessage) and message.call_id in edited
+        else message
+        for message in messages
+    ]
+
+
+def _note(by: str) -> str:
+    return f"A person{f' ({by})' if by else ''} edited the arguments of this call before it ran."
+
+
 def unanswered(messages: Sequence[ChatMessage]) -> list[str]:
     """Return the ids of calls that have no result, in order; a history is only sent to a model when there are none."""
     open_calls: dict[str, None] = {}

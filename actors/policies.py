@@ -101,10 +101,10 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True, omit_defaults=True):
     max_steps: int = 1000
     max_crashes: int = 5
     tool_errors: ToolErrors = "fail"
-    retry: RetryPolicy = RetryPolicy()
+    retry_policy: RetryPolicy = RetryPolicy()
     budget: Budget = Budget()
-    interrupted_tool_message: str = "The call was not finished: {reason}"
-    interrupted_turn_message: str = "This turn was not finished: {reason}"
+    interrupted_tool_message_template: str = "The call was not finished: {reason}"
+    interrupted_turn_message_template: str = "This turn was not finished: {reason}"
     cancellation_reason: str = "cancelled"
 
     def __post_init__(self) -> None:
@@ -114,8 +114,8 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True, omit_defaults=True):
             _limit(self, name, least=1)
         if self.tool_errors not in ("fail", "return_to_model"):
             raise InvalidDefinition(f"ExecutionPolicy.tool_errors must be 'fail' or 'return_to_model', not {self.tool_errors!r}")
-        if not isinstance(self.retry, RetryPolicy):
-            raise InvalidDefinition(f"ExecutionPolicy.retry must be a RetryPolicy, not {self.retry!r}")
+        if not isinstance(self.retry_policy, RetryPolicy):
+            raise InvalidDefinition(f"ExecutionPolicy.retry_policy must be a RetryPolicy, not {self.retry_policy!r}")
         if not isinstance(self.budget, Budget):
             raise InvalidDefinition(f"ExecutionPolicy.budget must be a Budget, not {self.budget!r}")
 
@@ -172,6 +172,14 @@ class ApprovalDecision(Record, frozen=True, kw_only=True, omit_defaults=True):
     ) -> ApprovalDecision:
         """Refuse the call; the model is told why."""
         return cls(outcome="deny", code=code, message=message, reason=reason, metadata=metadata or {})
+
+
+class TurnOptions(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """Settings of one turn. `execution_policy` replaces the agent's as a whole; metadata is JSON-like."""
+
+    execution_policy: ExecutionPolicy | None = None
+    metadata: JsonObject = {}
+    streaming: bool = False
 
 
 STRICTNESS = {"allow": 0, "require": 1, "deny": 2}

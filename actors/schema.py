@@ -50,7 +50,7 @@ def check_schema(name: str, schema: Any, *, kind: str | None = None) -> JsonObje
     return copy
 
 
-def faults(schema: JsonObject, data: object, *, limit: int = MAX_DATA, levels: int = MAX_LEVELS) -> list[Fault]:
+def faults(schema: Mapping[str, Any], data: object, *, limit: int = MAX_DATA, levels: int = MAX_LEVELS) -> list[Fault]:
     """Return what is wrong with data as (path, message) pairs like ``("$.items[0].age", "must be a whole number")``; at most 20.
 
     Messages do not repeat the data. Data over `limit` bytes of JSON or over `levels` is one fault; so is a check that takes too

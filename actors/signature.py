@@ -233,7 +233,7 @@ def _documented(function: Callable[..., Any]) -> Callable[..., Any]:
     if inspect.isroutine(plain) or inspect.isclass(plain):
         return plain
     call = type(plain).__call__
-    return call if inspect.getdoc(call) and call.__doc__ != object.__call__.__doc__ else plain
+    return call if inspect.isfunction(call) and call.__doc__ else plain
 
 
 def _fixed(function: Callable[..., Any]) -> set[str]:

@@ -10,6 +10,8 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast, final, overload
 
+from msgspec import UNSET
+
 from .chat import ToolCall
 from .context import ToolContext, current_context
 from .errors import InvalidDefinition
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Q = ParamSpec("Q")
+U = TypeVar("U")
 
 ToolEffect: TypeAlias = Literal["once", "repeatable"]
 Approval: TypeAlias = "bool | ApprovalDecision | Callable[..., bool | ApprovalDecision | Awaitable[bool | ApprovalDecision]]"
@@ -98,7 +102,7 @@ class Tool(Generic[P, R]):
         name: str,
         description: str,
         parameters: Mapping[str, Any],
-        function: Callable[P, R],
+        function: Callable[Q, U],
         *,
         approval: Approval = False,
         effect: ToolEffect | None = None,
@@ -108,7 +112,7 @@ class Tool(Generic[P, R]):
         sensitive: tuple[str, ...] | list[str] = (),
         assignee: str | None = None,
         metadata: Mapping[str, Any] | None = None,
-    ) -> Tool[P, R]:
+    ) -> Tool[Q, U]:
         """Make a tool whose parameters are described by a JSON Schema of an object.
 
         The function gets the arguments by name, or all in one dict if its only parameter is called ``arguments``.
@@ -188,7 +192,7 @@ class _Options:
     sensitive: object
     assignee: object
     metadata: object
-    parameters: object = None
+    parameters: object = UNSET
     forms: tuple[FormDefinition[Any], ...] = ()
 
     def checked_name(self, function: object) -> str:
@@ -210,7 +214,7 @@ class _Options:
 
     def binder(self, name: str, function: Callable[..., Any]) -> Binder:
         """Return what makes arguments ready."""
-        return binder_of(name, function) if self.parameters is None else binder_of_schema(name, self.parameters, function)
+        return binder_of(name, function) if self.parameters is UNSET else binder_of_schema(name, self.parameters, function)
 
     def checked(self, name: str, binder: Binder, *, asynchronous: bool) -> dict[str, Any]:
         """Return the options as the tool keeps them.

@@ -146,5 +146,3 @@ async def gather(tasks: list[asyncio.Task[None]]) -> None:
             cancelled = error
     if cancelled is not None:
         raise cancelled
-
-

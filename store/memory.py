@@ -1,18 +1,17 @@
-"""The store in memory: ``memory://`` for one runtime, ``memory://name`` for all of a process.
+"""The store in memory: ``memory://`` for one Runtime, ``memory://name`` for all of a process.
 
-It lives as long as its users.
+A shared one lives as long as the process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from weakref import WeakValueDictionary
 
 from .base import Bell, Op, Reply
 from .bells import rings
 from .memory_core import MemoryCore
 
-_shared: WeakValueDictionary[str, MemoryStore] = WeakValueDictionary()
+_shared: dict[str, MemoryStore] = {}
 
 
 class MemoryStore:

@@ -49,7 +49,7 @@ def failed(draft: Draft, message: ToolFailed) -> None:
     draft.emit(EventType.TOOL_FAILED, data)
     if message.kind in ("told", "interrupted") or draft.state.ending is not None:
         return finish(draft, call, message.text)
-    retry = draft.policy.retry
+    retry = draft.policy.retry_policy
     if message.kind != "loop" and call.effect == "repeatable" and call.failures < retry.max_retries:
         call = draft.put(msgspec.structs.replace(call, failures=call.failures + 1, crashes=0))
         return open_retry(draft, call, retry.delay_ms(call.failures, draft.context.spread), error.message, call.failures)

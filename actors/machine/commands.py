@@ -10,7 +10,7 @@ from .. import ids, schema
 from ..chat import CallEdited, UserMessage
 from ..events import EventType
 from ..record import JsonObject
-from ..tools import result_text
+from ..results import result_text
 from ..turn import CallRecord, CallStatus, OpenWait
 from ..waits import CommandType, Effect, Receipt, ResumeCommand
 from . import calls, texts
@@ -242,5 +242,3 @@ def receipt_keys(receipt: Receipt) -> tuple[str, str | None]:
     """Return the wait and the call key under which a receipt is found."""
     turn_id, correlation, _ = receipt.suspension_id.split("/")
     return receipt.suspension_id, ids.call_key(turn_id, correlation) if correlation else None
-
-

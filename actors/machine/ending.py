@@ -108,7 +108,7 @@ def _close_history(draft: Draft, reason: str) -> None:
     state = draft.state
     for call in state.calls[state.flushed :]:
         draft.append(ToolMessage(call.id, _closing(draft, call, reason)))
-    draft.append(AiMessage(texts.fill(draft.policy.interrupted_turn_message, reason, state.turn_id)))
+    draft.append(AiMessage(texts.fill(draft.policy.interrupted_turn_message_template, reason, state.turn_id)))
 
 
 def _closing(draft: Draft, call: CallRecord, reason: str) -> str:
@@ -118,6 +118,4 @@ def _closing(draft: Draft, call: CallRecord, reason: str) -> str:
         data: JsonObject = {"toolCallId": call.id, "toolName": call.name, "outcome": "unknown"}
         draft.emit(EventType.TOOL_FAILED, data)
         return texts.failed("outcome_unknown", "The call was still running when the turn ended; its outcome is unknown.")
-    return texts.fill(draft.policy.interrupted_tool_message, reason, draft.state.turn_id, call)
-
-
+    return texts.fill(draft.policy.interrupted_tool_message_template, reason, draft.state.turn_id, call)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..turn import TurnState
-from . import activate, advance, calls, children, commands, deadlines, policy, replies
+from . import activate, advance, calls, children, commands, deadlines, ending, policy, replies
 from .draft import Context, Draft, Outcome
 from .messages import (
     Activated,
     CancelRequested,
     ChildEnded,
     DeadlinePassed,
+    Fault,
     FormAsked,
     HandOff,
     Message,
@@ -64,6 +65,8 @@ def take(draft: Draft, message: Message) -> None:
             deadlines.passed(draft)
         case HandOff():
             calls.hand_off(draft, message)
+        case Fault():
+            ending.fail(draft, message.error.type, message.error.message)
 
 
 def receive(draft: Draft, message: Received) -> None:

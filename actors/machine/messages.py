@@ -157,6 +157,12 @@ class HandOff(msgspec.Struct, frozen=True):
     running: frozenset[str] = frozenset()
 
 
+class Fault(msgspec.Struct, frozen=True):
+    """The runtime cannot go on with this turn as it is: what was to be stored is too large."""
+
+    error: Failure
+
+
 Message: TypeAlias = (
     Received
     | Activated
@@ -170,4 +176,5 @@ Message: TypeAlias = (
     | FormAsked
     | DeadlinePassed
     | HandOff
+    | Fault
 )

@@ -54,10 +54,11 @@ def failed(draft: Draft, message: ModelFailed) -> None:
     draft.progress = True
     error, failures = message.error, request.failures + 1
     draft.emit(
-        EventType.MODEL_FAILED, {"iteration": request.iteration, "attempt": failures, "errorType": error.type, "error": error.message}
+        EventType.MODEL_FAILED,
+        {"iteration": request.iteration, "attempt": failures, "errorType": error.type, "error": error.message},
     )
     state.request = msgspec.structs.replace(request, failures=failures, activation=None)
-    retry = draft.policy.retry
+    retry = draft.policy.retry_policy
     if message.retryable and failures <= retry.max_retries:
         delay = max(retry.delay_ms(failures, draft.context.spread), message.retry_after)
         open_retry(draft, None, delay, error.message, failures)

@@ -1,0 +1,386 @@
+"""One activation of one turn: its mailbox, its saves, its effects.
+
+The loop: take what has come, let the machine make a draft, save it, then act. Nothing that the draft says is told to anybody before
+the save is acknowledged, and nothing of it survives a save that failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+import structlog
+
+from ..actors.agent import Agent
+from ..actors.chat import CallEdited, ChatMessage, HistoryEntry
+from ..actors.errors import LeaseLost, SnapshotTooLarge, StoreUnavailable, VersionConflict
+from ..actors.events import EventType
+from ..actors.history import marked, readable
+from ..actors.machine import messages as m
+from ..actors.machine.advance import next_deadline
+from ..actors.machine.draft import (
+    AskPolicy,
+    CallModel,
+    Context,
+    Draft,
+    Outcome,
+    Park,
+    RunTool,
+    StopModel,
+    StopTool,
+)
+from ..actors.machine.handle import handle
+from ..actors.model import ModelRequest
+from ..actors.record import JsonObject
+from ..actors.turn import Failure, TurnState
+from ..store import base, codec
+from . import effects, persist
+from .host import Host
+from .intake import Intake
+from .mailbox import Mailbox
+from .watch import Rested
+from .world import gather
+
+log = structlog.get_logger("turnhold")
+
+
+class Actor:
+    """The live activation of a turn in this process."""
+
+    def __init__(self, host: Host, state: TurnState, token: base.Token, version: int, agent: Agent | None, sent: float) -> None:
+        self.host = host
+        self.turn_id = state.turn_id
+        self.state = state
+        self.token = token
+        self.version = version
+        self.agent = agent
+        self.deadline = 0.0
+        self.extend(sent)
+        self.mailbox = Mailbox()
+        self.intake = Intake(self)
+        self.messages: list[ChatMessage] | None = None
+        self.edited = True
+        self.asking: set[str] = set()
+        self.stopping: set[str] = set()
+        self.tasks: dict[asyncio.Task[None], str] = {}
+        self.threads: dict[asyncio.Task[object], str] = {}
+        self.model_task: asyncio.Task[None] | None = None
+        self.accepting = True
+        self.lost = False
+        self.handing_off = False
+        self._fault: SnapshotTooLarge | None = None
+
+    # ------------------------------------------------------------------------------------------------ what others ask
+
+    @property
+    def executor(self) -> Agent:
+        """Return the agent of an actor that runs effects."""
+        assert self.agent is not None, "effects are only started where the agent is known"
+        return self.agent
+
+    @property
+    def watched(self) -> bool:
+        """Tell whether anybody sees live events of this turn."""
+        return self.host.watch.wants_live(self.turn_id)
+
+    def cancelled(self) -> bool:
+        """Tell a tool whether its turn is to end."""
+        return self.lost or self.state.ending is not None
+
+    def extend(self, sent: float) -> None:
+        """The store extended the lease with a call sent at this (monotonic) time."""
+        settings = self.host.settings
+        self.deadline = max(self.deadline, sent + (settings.lease - settings.margin) / 1000)
+
+    def owns(self) -> bool:
+        """Tell whether the lease is certainly ours now; cheap, asked before every effect."""
+        return not self.lost and self.host.world.monotonic() < self.deadline
+
+    def lose(self) -> None:
+        """The lease is lost: stop, save nothing, tell nobody."""
+        self.lost = True
+        self.mailbox.ring()
+
+    def interrupt(self) -> None:
+        """End what runs here without waiting for it, and give the turn away; a thread cannot be ended, its call stays as it is."""
+        for task, name in list(self.tasks.items()):
+            if name.removeprefix("tool ") not in self.threads.values():
+                task.cancel()
+        self.mailbox.tell(m.HandOff(frozenset(self.threads.values())))
+
+    def ask(self, message_id: str, message: m.MailMessage) -> asyncio.Future[Outcome]:
+        """Put a local message into the mailbox; the future gets its answer once that is saved, or `Rerouted`."""
+        future = self.intake.expect(message_id)
+        self.mailbox.tell(m.Received(message_id, message, self.host.now()))
+        return future
+
+    def publish(self, type: EventType, data: JsonObject) -> None:
+        """Show a live event to those who watch."""
+        self.host.watch.publish(codec.event_of(self._source(), type, self.host.now(), data, epoch=self.token.epoch))
+
+    def thread_ended(self, task: asyncio.Task[object]) -> None:
+        """A worker thread has come back, perhaps long after anybody waited for it."""
+        self.threads.pop(task, None)
+        if not task.cancelled():
+            task.exception()
+
+    async def request(self, iteration: int, failures: int) -> ModelRequest:
+        """Return the model request that the turn's history asks for."""
+        if self.messages is None:
+            self.edited = True
+            reply = await self.host.call(base.ReadHistory(turn=self.turn_id, limit=1 << 30))
+            assert isinstance(reply, base.Entries)
+            self.messages = readable(codec.decode_entries(self.turn_id, reply.bodies))
+        agent, state = self.executor, self.state
+        return ModelRequest(
+            messages=tuple(marked(self.messages) if self.edited else self.messages),
+            tools=agent.definitions,
+            options=agent.options,
+            turn_id=state.turn_id,
+            conversation_id=state.conversation_id,
+            agent_id=state.agent_id,
+            iteration=iteration,
+            attempt=failures + 1,
+        )
+
+    def remember(self, entries: list[HistoryEntry]) -> None:
+        """Keep the history at hand in step with what was saved."""
+        if self.messages is None:
+            return
+        if any(isinstance(entry, CallEdited) for entry in entries):
+            self.messages = None
+        else:
+            self.messages.extend(entry for entry in entries if not isinstance(entry, CallEdited))
+
+    # ------------------------------------------------------------------------------------------------------- the loop
+
+    async def run(self, saved: Draft | None = None) -> None:
+        """Live until the turn is released, terminal, or lost; every task of this actor has ended then.
+
+        :param saved: a draft that has been saved already (of a turn created and claimed in one step).
+        """
+        try:
+            if saved is not None:
+                self._act(saved)
+            while not self.lost and await self._round():
+                pass
+        except (LeaseLost, StoreUnavailable) as error:
+            log.warning("activation_lost", turn=self.turn_id, epoch=self.token.epoch, error=str(error))
+        finally:
+            self.accepting = False
+            self.intake.reroute()
+            await self._stop_effects()
+
+    async def _round(self) -> bool:
+        """Take in what has come and save what it changes; tell whether the actor lives on."""
+        batch = await self.intake.collect()
+        if self.lost:
+            return False
+        if not batch:
+            await self._wait()
+            return True
+        draft = handle(self.state, batch, self._context())
+        for action in draft.actions:
+            if isinstance(action, Park):
+                await self._park(action)
+                return False
+        return await self._commit(draft, batch)
+
+    async def _wait(self) -> None:
+        """Sleep until a message, a bell, or a deadline."""
+        due = next_deadline(Draft(self.state, self._context())) if self.state.waits or self._limited else None
+        seconds = None if due is None else max(0.0, (due - self.host.now()) / 1000)
+        await self.host.world.wait(self.mailbox.armed(), seconds)
+
+    @property
+    def _limited(self) -> bool:
+        return self.state.ending is not None or self.state.policy is not None
+
+    def due(self, now: int) -> bool:
+        """Tell whether a deadline of the turn has come."""
+        if not self.state.waits and not self._limited:
+            return False
+        due = next_deadline(Draft(self.state, self._context()))
+        return due is not None and due <= now
+
+    def _context(self) -> Context:
+        host = self.host
+        return Context(
+            now=host.now(),
+            activation=self.token.activation,
+            agent=self.agent,
+            execute=host.execute and not host.draining and self.agent is not None,
+            asking=frozenset(self.asking),
+            spread=host.world.spread(),
+            cancel_grace=host.settings.cancel_grace,
+        )
+
+    async def _commit(self, draft: Draft, batch: list[m.Message]) -> bool:
+        """Save a draft, then act on it.
+
+        A request to the model changes nothing outside, so it may leave while the save that holds it is under way; its reply waits in
+        the mailbox until the save is acknowledged, and dies with this actor if it is not.
+        """
+        answers = self.intake.answers(draft)
+        if not draft.changed and not self.intake.consumed:
+            self._act(draft)
+            self.intake.tell(answers)
+            return True
+        op = self._save(draft, answers)
+        if op is None:
+            return await self._commit(self._too_large(batch), [])
+        self.remember(draft.messages)
+        for action in draft.actions:
+            if isinstance(action, CallModel) and self.messages is not None and self.owns():
+                self._start_model(action)
+        sent = self.host.world.monotonic()
+        reply = await self.host.call(op)
+        if not isinstance(reply, base.Saved):
+            raise self._refused(op, reply)
+        self.extend(sent)
+        self.version = reply.version
+        self.state = draft.state
+        self._shown(draft, owned=reply.owned)
+        self.intake.saved(draft.receipts, reply)
+        self._act(draft, flagged=reply.cancel is not None)
+        self.intake.tell(answers)
+        return reply.owned and op.mode is not base.Mode.END
+
+    def _save(self, draft: Draft, answers: list[tuple[str, Outcome]]) -> base.Save | None:
+        stored = [(name, outcome) for name, outcome in answers if self.intake.wants_reply(name)]
+        try:
+            return persist.save_of(
+                draft,
+                self.token,
+                self.version,
+                self.host.new_id(),
+                self.host.settings,
+                stored,
+                self.intake.consumed,
+            )
+        except SnapshotTooLarge as error:
+            self._fault = error
+            return None
+
+    def _too_large(self, batch: list[m.Message]) -> Draft:
+        """What was to be saved does not fit: the step is thrown away and the turn fails; commands of the step are refused."""
+        assert self._fault is not None
+        kept = [message for message in batch if isinstance(message, m.Received)]
+        found = Failure(type(self._fault).__name__, str(self._fault))
+        return handle(self.state, [m.Fault(found), *kept], self._context())
+
+    def _refused(self, op: base.Save, reply: base.Reply) -> Exception:
+        self.lost = True
+        if isinstance(reply, base.Conflict):
+            return VersionConflict(self.turn_id, op.version, reply.version)
+        return LeaseLost(self.turn_id)
+
+    def _shown(self, draft: Draft, *, owned: bool) -> None:
+        """Tell watchers and listeners of this process what has been saved."""
+        watch = self.host.watch
+        watch.ring(self.turn_id, None if owned else self._rested(draft))
+        if watch.listeners:
+            first = draft.state.event_count - len(draft.events) + 1
+            for sequence, (type, at, data) in enumerate(draft.events, first):
+                watch.tell(codec.event_of(self._source(), type, at, data, sequence, self.token.epoch))
+
+    def _rested(self, draft: Draft) -> Rested:
+        had_children = bool(draft.state.children or draft.original.children or draft.children)
+        return Rested(draft.state, self.version, had_children=had_children)
+
+    def _source(self) -> codec.EventSource:
+        state = self.state
+        return codec.EventSource(state.turn_id, state.parent_turn_id, state.agent_id, state.agent_version)
+
+    async def _park(self, action: Park) -> None:
+        self.lost = True
+        log.error("turn_quarantined", turn=self.turn_id, reason=action.reason)
+        await self.host.call(base.Quarantine(turn=self.turn_id, token=self.token, reason=action.reason))
+        self.host.watch.ring(self.turn_id)
+
+    # ------------------------------------------------------------------------------------------------------- effects
+
+    def _act(self, draft: Draft, *, flagged: bool = False) -> None:
+        """Carry out what a saved draft asks for.
+
+        Between the save and a tool's start stand two checks: is the lease certainly ours, and has no cancel come with the
+        acknowledgement? Where not, the attempt is known not to have started.
+        """
+        for action in draft.actions:
+            match action:
+                case CallModel():
+                    if self.model_task is None:
+                        self._start_model(action)
+                case RunTool():
+                    self._start_tool(action, flagged=flagged)
+                case AskPolicy():
+                    call = draft.call(action.call_id)
+                    if call is not None:
+                        self.asking.add(call.id)
+                        self._start(
+                            effects.ask_policy(self, call), f"policy {call.id}", lambda name=call.id: self.asking.discard(name)
+                        )
+                case StopModel():
+                    if self.model_task is not None:
+                        self.model_task.cancel()
+                case StopTool():
+                    self.stopping.add(action.call_id)
+                    for task, name in self.tasks.items():
+                        if name == f"tool {action.call_id}":
+                            task.cancel()
+                case Park():
+                    pass
+
+    def _start_model(self, action: CallModel) -> None:
+        def ended() -> None:
+            if self.model_task is task:
+                self.model_task = None
+
+        task = self._start(effects.ask_model(self, action.iteration, action.failures), "model", ended)
+        self.model_task = task
+
+    def _start_tool(self, action: RunTool, *, flagged: bool) -> None:
+        call = next((call for call in self.state.calls if call.id == action.call_id), None)
+        if call is None:
+            return
+        if not self.owns():
+            return self.lose()
+        if flagged:
+            text = effects.texts.failed("cancelled", "The call was not started.")
+            self.mailbox.tell(m.ToolFailed(call.id, call.attempt, "interrupted", Failure("Cancelled", "not started"), text))
+            return None
+        self._start(effects.run_tool(self, call), f"tool {call.id}")
+        return None
+
+    def _start(
+        self, work: Coroutine[object, object, m.Message], name: str, ended: Callable[[], None] | None = None
+    ) -> asyncio.Task[None]:
+        """Start an effect; its report goes into the mailbox. The actor owns the task and awaits it at its end."""
+
+        async def report() -> None:
+            try:
+                message = await work
+            finally:
+                if ended is not None:
+                    ended()
+            self.mailbox.tell(message)
+
+        task = self.host.world.spawn(report(), f"{name} of {self.turn_id}")
+        self.tasks[task] = name
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self.tasks.pop(task, None)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("effect_failed", turn=self.turn_id, exc_info=task.exception())
+            self.lose()
+
+    async def _stop_effects(self) -> None:
+        """End every task of this actor. A thread cannot be ended: its slot, and this actor's entry, live until it comes back."""
+        for task in list(self.tasks):
+            task.cancel()
+        await gather(list(self.tasks))
+        if not self.handing_off:
+            while self.threads:
+                await asyncio.wait(list(self.threads))

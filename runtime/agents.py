@@ -1,0 +1,55 @@
+"""The agents that a node knows."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Iterable
+from typing import cast
+
+from ..actors.agent import Agent
+from ..actors.errors import AgentNotFound, InvalidDefinition
+from ..actors.loader import AgentLoader, AgentTable
+
+
+class Agents:
+    """A loader, checked: what it gives is what was asked for."""
+
+    def __init__(self, agents: Iterable[Agent] | AgentLoader) -> None:
+        self._loader: AgentLoader = agents if isinstance(agents, AgentLoader) else AgentTable(agents)
+        self.known = frozenset(self._loader.known())
+        self._used: dict[int, Agent] = {}
+
+    async def exact(self, agent_id: str, version: str) -> Agent | None:
+        """Return exactly this version, or `None`."""
+        return self._checked(await _loaded(self._loader.load(agent_id, version)), agent_id, version)
+
+    async def active(self, agent_id: str) -> Agent:
+        """Return the version that new turns get. :raises AgentNotFound: if there is none."""
+        agent = self._checked(await _loaded(self._loader.load_active(agent_id)), agent_id, None)
+        if agent is None:
+            raise AgentNotFound(agent_id)
+        return agent
+
+    def _checked(self, agent: Agent | None, agent_id: str, version: str | None) -> Agent | None:
+        if agent is not None and (agent.id != agent_id or version not in (None, agent.version)):
+            asked = agent_id if version is None else f"{agent_id}@{version}"
+            raise InvalidDefinition(f"the loader was asked for {asked} and gave {agent.key}")
+        if agent is not None:
+            self._used[id(agent.model)] = agent
+        return agent
+
+    async def close(self) -> None:
+        """Close the models that were used and have something to close (each decides what is its own)."""
+        used, self._used = self._used, {}
+        for agent in used.values():
+            close = getattr(agent.model, "close", None)
+            if close is not None and inspect.iscoroutinefunction(close):
+                await close()
+
+
+async def _loaded(found: object) -> Agent | None:
+    if inspect.isawaitable(found):
+        found = await cast("Awaitable[object]", found)
+    if found is not None and not isinstance(found, Agent):
+        raise InvalidDefinition(f"the loader gave a {type(found).__name__}, which is not an Agent")
+    return found

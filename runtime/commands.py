@@ -1,0 +1,238 @@
+"""How a message finds a turn, wherever it lives, and how its sender gets exactly one answer.
+
+Three paths: the turn lives here (its mailbox); nobody owns it (deliver and claim in one step); another node owns it (deliver, and wait
+for the answer that the owner's save stores under the message's id). A message keeps its id over all of them, so a repeated delivery
+is recognised, and a path that breaks in the middle is simply taken again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from ..actors.errors import AnswerPending, MailboxFull, SuspensionMismatch, TurnClosed, TurnNotFound
+from ..actors.ids import call_key, is_turn_id, root_of, turn_of_wait
+from ..actors.machine.commands import from_receipt
+from ..actors.machine.draft import Outcome
+from ..actors.machine.messages import MailMessage, Resume
+from ..actors.waits import CommandType, Receipt, ResumeCommand, Suspension, SuspensionType
+from ..store import base, codec
+from .errors import Rerouted, receipt_of
+from .placement import Placement
+from .views import waits_of
+from .watch import Watch
+from .world import World
+
+ANSWERS: dict[CommandType, frozenset[SuspensionType]] = {
+    CommandType.APPROVE_TOOL: frozenset({SuspensionType.TOOL_APPROVAL}),
+    CommandType.REJECT_TOOL: frozenset({SuspensionType.TOOL_APPROVAL}),
+    CommandType.USER_INPUT: frozenset({SuspensionType.USER_INPUT}),
+    CommandType.SUBMIT_FORM: frozenset({SuspensionType.USER_INPUT}),
+    CommandType.DECLINE: frozenset({SuspensionType.USER_INPUT}),
+    CommandType.RETRY: frozenset({SuspensionType.RETRY}),
+    CommandType.RERUN: frozenset({SuspensionType.IN_DOUBT}),
+    CommandType.GIVE_RESULT: frozenset({SuspensionType.IN_DOUBT}),
+    CommandType.FAIL_CALL: frozenset({SuspensionType.IN_DOUBT}),
+}
+
+
+class Commands:
+    """Sends messages to turns and brings their answers back."""
+
+    def __init__(self, placement: Placement, watch: Watch, world: World, period: float | None) -> None:
+        self._placement = placement
+        self._host = placement.host
+        self._watch = watch
+        self._world = world
+        self._period = period
+
+    async def submit(self, turn_id: str, command: ResumeCommand, timeout: float) -> Receipt:
+        """Deliver a command and return its receipt (see `TurnRef.submit`)."""
+        if not is_turn_id(turn_id):
+            raise TurnNotFound(turn_id)
+        end = self._world.monotonic() + timeout
+        if command.command_id is None:
+            command = msgspec.structs.replace(command, command_id=self._host.new_id())
+        turn_id, command = await self._addressed(turn_id, command)
+        assert command.command_id is not None
+        outcome = await self.send(turn_id, Resume(command), end, command)
+        if outcome is None:
+            text = f"the answer {command.command_id} of turn {turn_id} is not decided yet; ask again with the same command_id"
+            raise AnswerPending(text, turn_id=turn_id, command_id=command.command_id)
+        return receipt_of(outcome, turn_id, command.command_id, await self._named_waits(turn_id, outcome))
+
+    async def post(self, turn_id: str, message: MailMessage, timeout: float = 30) -> Outcome:
+        """Deliver a message that is no command. :raises TimeoutError: if it was not taken in within the timeout."""
+        if not is_turn_id(turn_id):
+            raise TurnNotFound(turn_id)
+        outcome = await self.send(turn_id, message, self._world.monotonic() + timeout, None)
+        if outcome is None:
+            raise TimeoutError(f"turn {turn_id} has not taken in the message within {timeout} s")
+        return outcome
+
+    async def cancel(self, turn_id: str, cause: str) -> None:
+        """Raise a turn's cancel flag and see that somebody looks at it. :raises TurnNotFound: if there is no such turn."""
+        if not is_turn_id(turn_id):
+            raise TurnNotFound(turn_id)
+        by = self._claim(turn_id)
+        try:
+            sent = self._world.monotonic()
+            reply = await self._host.call(base.Cancel(turn=turn_id, cause=cause, claim=by))
+            if isinstance(reply, base.Gone):
+                raise TurnNotFound(turn_id)
+            if isinstance(reply, base.Claimed) and by is not None:
+                await self._placement.activate(turn_id, by, reply, sent)
+        finally:
+            self._unclaim(turn_id, by)
+
+    # -------------------------------------------------------------------------------------------------------- address
+
+    async def _addressed(self, turn_id: str, command: ResumeCommand) -> tuple[str, ResumeCommand]:
+        """Find the turn and the wait that are meant; a wait named by its id needs no look-up.
+
+        A call id, or nothing, is looked up among the open waits of the tree (of the turn itself, where it is a child).
+        """
+        wait = command.wait
+        if wait is not None and "/" in wait:
+            owner = turn_of_wait(wait)
+            if not is_turn_id(owner) or root_of(owner) != root_of(turn_id):
+                text = f"wait {wait!r} is not of turn {turn_id}"
+                raise SuspensionMismatch(text, turn_id=turn_id, command_id=command.command_id)
+            return owner, command
+        known = await self._receipt(turn_id, command)
+        if known is not None:
+            return turn_id, command
+        look = await self._host.call(base.Look(turn=turn_id))
+        if not isinstance(look, base.Looked):
+            raise TurnNotFound(turn_id)
+        fits = [item for item in waits_of(look) if self._fits(item, turn_id, look.parent is None, command)]
+        if len(fits) > 1:
+            text = f"{len(fits)} open waits of turn {turn_id} fit; name one"
+            raise SuspensionMismatch(text, turn_id=turn_id, command_id=command.command_id, open_waits=fits)
+        if not fits:
+            return turn_id, command
+        return fits[0].turn_id, msgspec.structs.replace(command, wait=fits[0].id)
+
+    @staticmethod
+    def _fits(item: Suspension, turn_id: str, whole_tree: bool, command: ResumeCommand) -> bool:
+        if not whole_tree and item.turn_id != turn_id:
+            return False
+        if command.wait is not None:
+            return item.correlation_id == command.wait
+        if item.type not in ANSWERS[command.type]:
+            return False
+        return item.type is not SuspensionType.USER_INPUT or (command.type is CommandType.USER_INPUT) == (item.form_key is None)
+
+    async def _receipt(self, turn_id: str, command: ResumeCommand) -> Receipt | None:
+        reply = await self._host.call(base.Find(root=root_of(turn_id), commands=(command.command_id or "",)))
+        assert isinstance(reply, base.Found)
+        return None if reply.bodies[0] is None else codec.decode_receipt(turn_id, reply.bodies[0])
+
+    async def _named_waits(self, turn_id: str, outcome: Outcome) -> tuple[Suspension, ...]:
+        """Fetch the open waits that a refusal names."""
+        if not getattr(outcome, "open_waits", ()):
+            return ()
+        look = await self._host.call(base.Look(turn=turn_id))
+        return waits_of(look) if isinstance(look, base.Looked) else ()
+
+    # ----------------------------------------------------------------------------------------------------------- send
+
+    async def send(self, turn_id: str, message: MailMessage, end: float, command: ResumeCommand | None) -> Outcome | None:
+        """Bring a message to a turn and return its answer; `None` where it is delivered but not answered by `end`."""
+        message_id = self._host.new_id()
+        mail = base.Mail(
+            message_id,
+            codec.encode_mail(message, self._host.settings.max_message),
+            None if command is None else command.command_id,
+            self._wait_key(turn_id, command),
+        )
+        while True:
+            actor = self._placement.live(turn_id)
+            if actor is not None:
+                future = actor.ask(message_id, message)
+            else:
+                found = await self._deliver(turn_id, mail, command)
+                if isinstance(found, asyncio.Future):
+                    future = found
+                elif found is None:
+                    return await self._answer(turn_id, message_id, end)
+                else:
+                    return found
+            if not await self._world.wait(future, end - self._world.monotonic()):
+                return None
+            try:
+                return future.result()
+            except Rerouted:
+                continue
+
+    @staticmethod
+    def _wait_key(turn_id: str, command: ResumeCommand | None) -> str | None:
+        """Return the key under which the receipt of the wait that is meant would be found."""
+        if command is None or command.wait is None:
+            return None
+        return command.wait if "/" in command.wait else call_key(turn_id, command.wait)
+
+    async def _deliver(
+        self, turn_id: str, mail: base.Mail, command: ResumeCommand | None
+    ) -> asyncio.Future[Outcome] | Outcome | None:
+        """Deliver, and claim where nobody owns the turn.
+
+        :return: an answer, a future of one (the turn lives here now), or `None` (somebody else will answer under the message's id).
+        """
+        by = self._claim(turn_id)
+        try:
+            sent = self._world.monotonic()
+            reply = await self._host.call(base.Deliver(turn=turn_id, mail=mail, claim=by))
+            match reply:
+                case base.Claimed():
+                    assert by is not None
+                    actor = await self._placement.activate(turn_id, by, reply, sent, mail.message_id)
+                    return None if actor is None else actor.intake.expect(mail.message_id)
+                case base.Known():
+                    receipt = codec.decode_receipt(turn_id, reply.body)
+                    assert command is not None
+                    return from_receipt(receipt, command, reply.by, turn_id)
+                case base.Replied():
+                    return codec.decode_outcome(turn_id, reply.body)
+                case base.Delivered():
+                    return None
+                case base.Closed():
+                    ids = {"command_id": None if command is None else command.command_id}
+                    raise TurnClosed(f"turn {turn_id} is {reply.status}", turn_id=turn_id, status=reply.status, **ids)
+                case base.Full():
+                    raise MailboxFull(turn_id, reply.count)
+                case _:
+                    raise TurnNotFound(turn_id)
+        finally:
+            self._unclaim(turn_id, by)
+
+    def _claim(self, turn_id: str) -> base.ClaimBy | None:
+        """Enter a claim into the registry, where this node may own the turn."""
+        placement = self._placement
+        if placement.here(turn_id) or placement.free <= 0:
+            return None
+        placement.claiming.add(turn_id)
+        return placement.claim_by()
+
+    def _unclaim(self, turn_id: str, by: base.ClaimBy | None) -> None:
+        if by is not None:
+            self._placement.claiming.discard(turn_id)
+
+    async def _answer(self, turn_id: str, message_id: str, end: float) -> Outcome | None:
+        """Wait for the answer that the owner's save stores; bells are hints, the poll is the guarantee."""
+        subscription = self._watch.add(turn_id)
+        try:
+            while True:
+                subscription.rung = False
+                reply = await self._host.call(base.ReadReplies(turn=turn_id, message_ids=(message_id,)))
+                assert isinstance(reply, base.Found)
+                if reply.bodies[0] is not None:
+                    return codec.decode_outcome(turn_id, reply.bodies[0])
+                left = end - self._world.monotonic()
+                if left <= 0:
+                    return None
+                pause = left if self._period is None else min(left, self._period)
+                await self._world.wait(subscription.armed(), pause)
+        finally:
+            self._watch.drop(turn_id, subscription)

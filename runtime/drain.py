@@ -1,0 +1,49 @@
+"""How a node leaves: claim nothing, start nothing, let effects end, put the rest back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from ..actors.machine.messages import DeadlinePassed
+from .world import gather
+
+if TYPE_CHECKING:
+    from .node import Node
+
+log = structlog.get_logger("turnhold")
+
+
+async def drain(node: Node) -> bool:
+    """Give away all turns that live here; tell whether threads still run, whose turns keep their leases until the process ends.
+
+    For `drain` the effects under way may end, leases are renewed, and no new effect is started. Then `once` attempts are saved as
+    in doubt, `repeatable` ones as pending, and the turns handed off.
+    """
+    node.draining = True
+    node.placement.ring()
+    for actor in list(node.placement.actors.values()):
+        actor.mailbox.tell(DeadlinePassed())
+    await _ended(node, node.settings.drain / 1000)
+    for actor in list(node.placement.actors.values()):
+        actor.interrupt()
+    await _ended(node, max(1.0, node.settings.operation / 1000))
+    left = list(node.placement.actors.values())
+    for actor in left:
+        log.warning("turn_not_handed_off", turn=actor.turn_id, threads=len(actor.threads))
+        actor.handing_off = True
+        actor.lose()
+    await gather(list(node.placement.tasks))
+    return any(actor.threads for actor in left)
+
+
+async def _ended(node: Node, seconds: float) -> None:
+    """Wait for the end of all activations, at most for a time."""
+    world = node.world
+    end = world.monotonic() + seconds
+    for task in list(node.placement.tasks):
+        left = end - world.monotonic()
+        if left <= 0:
+            return
+        await world.wait(task, left)

@@ -1,0 +1,316 @@
+"""What an actor does outside: model requests, tool attempts, questions to policies. Each runs beside the mailbox and reports to it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, cast
+
+import structlog
+
+from ..actors import errors
+from ..actors.agent import Agent
+from ..actors.chat import AiMessage, ToolCall
+from ..actors.context import ToolContext
+from ..actors.events import EventType
+from ..actors.forms import FormDefinition, find_form_required, form_loop
+from ..actors.ids import root_of
+from ..actors.machine import messages as m
+from ..actors.machine import texts
+from ..actors.model import Delta, ModelRequest, StreamingChatModel
+from ..actors.policies import ApprovalDecision, strictest
+from ..actors.record import JsonObject, duration
+from ..actors.results import result_text
+from ..actors.stream import Accumulator
+from ..actors.tools import Tool, decision_of
+from ..actors.turn import CallRecord, Failure
+from ..actors.view import view_of
+
+if TYPE_CHECKING:
+    from .actor import Actor
+
+log = structlog.get_logger("turnhold")
+MAX_ERROR = 4000
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Return an exception as it is stored: its class and its (bounded) text."""
+    text = str(error) or type(error).__name__
+    return Failure(type(error).__name__, text.encode(errors="replace")[:MAX_ERROR].decode(errors="replace"))
+
+
+class TimeLimit:
+    """Cancels the current task after some seconds; `hit` tells whether it was this that cancelled."""
+
+    __slots__ = ("_task", "_timer", "hit")
+
+    def __init__(self, actor: Actor, seconds: float | None) -> None:
+        self.hit = False
+        self._task = asyncio.current_task()
+        self._timer = None if seconds is None else actor.host.world.timer(seconds, self._fire)
+
+    def _fire(self) -> None:
+        if self._task is not None:
+            self.hit = True
+            self._task.cancel()
+
+    def stop(self) -> None:
+        """Do not fire any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def caught(self) -> bool:
+        """Tell whether a CancelledError just caught is ours alone; if so, the task counts as not cancelled."""
+        return self.hit and self._task is not None and self._task.uncancel() == 0
+
+
+async def ask_model(actor: Actor, iteration: int, failures: int) -> m.Message:
+    """Send a model request and report what came of it."""
+    agent = actor.executor
+    limit = TimeLimit(actor, duration(agent.options.timeout).total_seconds())
+    try:
+        request = await actor.request(iteration, failures)
+        reply = _checked(await _answer(actor, agent, request), actor.host.settings.max_calls)
+        return m.ModelReplied(iteration, failures, reply)
+    except asyncio.CancelledError:
+        if not limit.caught():
+            raise
+        error = errors.ModelTimeout(f"the model did not answer within {agent.options.timeout}")
+        return m.ModelFailed(iteration, failures, failure_of(error), retryable=True)
+    except errors.RetryableModelError as error:
+        after = 0 if error.retry_after is None else round(error.retry_after * 1000)
+        return m.ModelFailed(iteration, failures, failure_of(error), retryable=True, retry_after=after)
+    except errors.ModelError as error:
+        return m.ModelFailed(iteration, failures, failure_of(error))
+    except Exception as error:
+        retryable = isinstance(error, TimeoutError | ConnectionError)
+        return m.ModelFailed(iteration, failures, failure_of(error), retryable=retryable)
+    finally:
+        limit.stop()
+
+
+def _checked(reply: object, most: int) -> AiMessage:
+    if not isinstance(reply, AiMessage):
+        raise errors.ModelError(f"the model's response was {'null' if reply is None else type(reply).__name__}, not an AiMessage")
+    if len(reply.tool_calls) > most:
+        raise errors.ModelError(f"the model's response has {len(reply.tool_calls)} calls, the limit is {most}")
+    return reply
+
+
+async def _answer(actor: Actor, agent: Agent, request: ModelRequest) -> AiMessage:
+    model = agent.model
+    if not actor.state.streaming or not isinstance(model, StreamingChatModel):
+        return await model.complete(request)
+    whole = Accumulator()
+    shown = False
+    tag: JsonObject = {"iteration": request.iteration, "attempt": request.attempt}
+    async with _closing(model.stream(request)) as deltas:
+        async for delta in deltas:
+            whole.add(delta)
+            if actor.watched:
+                shown = shown or bool(delta.content)
+                _show(actor, delta, tag)
+    message = whole.message()
+    if message.content and not shown and actor.watched:
+        actor.publish(EventType.MODEL_TEXT_DELTA, {**tag, "content": message.content})
+    return message
+
+
+@asynccontextmanager
+async def _closing(deltas: AsyncIterator[Delta]) -> AsyncGenerator[AsyncIterator[Delta]]:
+    """Close a stream that is left early, so that its connection ends at once."""
+    try:
+        yield deltas
+    finally:
+        close = getattr(deltas, "aclose", None)
+        if close is not None:
+            await close()
+
+
+def _show(actor: Actor, delta: Delta, tag: JsonObject) -> None:
+    if delta.content:
+        actor.publish(EventType.MODEL_TEXT_DELTA, {**tag, "content": delta.content})
+    if delta.reasoning:
+        actor.publish(EventType.MODEL_REASONING_DELTA, {**tag, "content": delta.reasoning})
+    for piece in delta.tool_calls:
+        actor.publish(EventType.MODEL_TOOL_CALL_DELTA, {**tag, "toolCall": piece.to_dict()})
+
+
+async def ask_policy(actor: Actor, call: CallRecord) -> m.Message:
+    """Ask tool and agent whether a call may run; the strictest wins."""
+    agent = actor.executor
+    tool = agent.tool(call.name)
+    asked = ToolCall(call.id, call.name, call.effective, edited_by=call.edited_by)
+    try:
+        if tool is None:
+            raise errors.ToolError(f"agent {agent.key} has no tool {call.name!r}")
+        view = view_of(actor.state, version=actor.version)
+        decision = await _decision(tool.ask(call.effective, asked, turn=view))
+        if agent.approval is not None:
+            decision = strictest(decision, await _decision(agent.approval(view, asked, tool)))
+        return m.PolicyDecided(call.id, decision)
+    except asyncio.CancelledError:
+        raise
+    except Exception as error:
+        log.exception("policy_failed", turn=actor.turn_id, call=call.id)
+        return m.PolicyFailed(call.id, failure_of(error))
+
+
+async def _decision(answer: object) -> ApprovalDecision:
+    if inspect.isawaitable(answer):
+        answer = await cast("Awaitable[object]", answer)
+    return decision_of(answer)
+
+
+def context_of(
+    actor: Actor, call: CallRecord, tool: Tool[..., object], report: Callable[[str, JsonObject], None]
+) -> ToolContext[object]:
+    """Return what a tool may know and ask."""
+    state = actor.state
+    forms = call.forms or {}
+    return ToolContext(
+        turn_id=state.turn_id,
+        root_turn_id=root_of(state.turn_id),
+        parent_turn_id=state.parent_turn_id,
+        conversation_id=state.conversation_id,
+        tenant=state.tenant,
+        agent_id=state.agent_id,
+        agent_version=state.agent_version,
+        tool=tool,
+        call=ToolCall(call.id, call.name, call.effective, edited_by=call.edited_by),
+        attempt=call.attempt,
+        epoch=actor.token.epoch,
+        form_data=next(reversed(forms.values()), None),
+        forms=forms,
+        metadata=state.metadata or {},
+        services=actor.host.services,
+        report=report,
+        cancelled=actor.cancelled,
+    )
+
+
+async def run_tool(actor: Actor, call: CallRecord) -> m.Message:
+    """Run one attempt of a call and report what came of it."""
+    tool = actor.executor.tool(call.name)
+    attempt = call.attempt
+    try:
+        if tool is None:
+            raise errors.ToolError(f"agent {actor.executor.key} has no tool {call.name!r}")
+        bound = tool.bind(call.effective)
+        context = context_of(actor, call, tool, _reporter(actor, call))
+        value = await _invoke(actor, tool, bound, context, call)
+        text = result_text(value)
+        size, limit = len(text.encode()), actor.host.settings.max_message // 2
+        if size > limit:
+            raise errors.SnapshotTooLarge(f"the result of {call.name}", size, limit)
+        return m.ToolReturned(call.id, attempt, text)
+    except errors.ArgumentsInvalid as error:
+        return m.ToolFailed(call.id, attempt, "told", failure_of(error), texts.failed("invalid_arguments", str(error)))
+    except _Timeout as error:
+        found = Failure("TimeoutError", f"{call.name} did not return within {error.seconds} s")
+        return m.ToolFailed(call.id, attempt, "timeout", found, _told(actor, call, found, TimeoutError(found.message)))
+    except asyncio.CancelledError:
+        if call.id not in actor.stopping:
+            raise
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+        text = texts.failed("cancelled", "The call was interrupted; its outcome is unknown.")
+        return m.ToolFailed(call.id, attempt, "interrupted", Failure("Cancelled", "interrupted"), text)
+    except BaseException as error:
+        return _raised(actor, call, error)
+
+
+def _raised(actor: Actor, call: CallRecord, error: BaseException) -> m.Message:
+    """Say what an exception that left a tool means."""
+    required = find_form_required(error)
+    if required is not None:
+        loop = form_loop(required, call.forms)
+        if loop is None:
+            return m.FormAsked(call.id, call.attempt, cast("FormDefinition[object]", required.form))
+        found = failure_of(loop)
+        return m.ToolFailed(call.id, call.attempt, "loop", found, _told(actor, call, found, loop))
+    found = failure_of(error)
+    if isinstance(error, errors.ToolError):
+        data = {key: value for key, value in error.data.items() if key not in ("error", "type", "message")}
+        try:
+            text = result_text({"error": True, "type": "tool_error", "message": found.message, **data})
+        except errors.ToolResultInvalid:
+            text = texts.failed("tool_error", found.message)
+        return m.ToolFailed(call.id, call.attempt, "told", found, text)
+    return m.ToolFailed(call.id, call.attempt, "error", found, _told(actor, call, found, error))
+
+
+def _told(actor: Actor, call: CallRecord, found: Failure, error: BaseException) -> str:
+    """Return what the model would read of a failed tool: the agent's own words, if it has any that are usable."""
+    factory = actor.executor.tool_error_message
+    if factory is not None:
+        try:
+            text = factory(ToolCall(call.id, call.name, call.effective), error)
+            if isinstance(cast("object", text), str):
+                return text[:MAX_ERROR]
+        except Exception:
+            log.exception("tool_error_message_failed", turn=actor.turn_id, call=call.id)
+    return texts.execution_error(found)
+
+
+class _Timeout(Exception):
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
+async def _invoke(
+    actor: Actor, tool: Tool[..., object], bound: JsonObject, context: ToolContext[object], call: CallRecord
+) -> object:
+    seconds = None if tool.timeout is None else tool.timeout.total_seconds()
+    if not tool.is_async:
+        return await _in_thread(actor, tool, bound, context, call, seconds)
+    limit = TimeLimit(actor, seconds)
+    try:
+        return await cast("Awaitable[object]", tool.invoke(bound, context))
+    except asyncio.CancelledError:
+        if limit.caught():
+            raise _Timeout(seconds or 0) from None
+        raise
+    finally:
+        limit.stop()
+
+
+async def _in_thread(
+    actor: Actor, tool: Tool[..., object], bound: JsonObject, context: ToolContext[object], call: CallRecord, seconds: float | None
+) -> object:
+    """Run a plain function in a worker thread. The thread is never killed: a limit ends only the waiting; the actor owns the rest."""
+
+    async def thread() -> object:
+        try:
+            return await actor.host.world.thread(lambda: tool.invoke(bound, context))
+        except errors.FormRequired as error:
+            return error  # a BaseException that ends a task is also raised into the loop
+
+    work = actor.host.world.spawn(thread(), f"thread of {call.id} in {actor.turn_id}")
+    actor.threads[work] = call.id
+    work.add_done_callback(actor.thread_ended)
+    if not await actor.host.world.wait(work, seconds):
+        raise _Timeout(seconds or 0)
+    value = work.result()
+    if isinstance(value, errors.FormRequired):
+        raise value
+    return await cast("Awaitable[object]", value) if inspect.isawaitable(value) else value
+
+
+def _reporter(actor: Actor, call: CallRecord) -> Callable[[str, JsonObject], None]:
+    """Return a function, usable from any thread, that shows progress to those who watch."""
+    loop = asyncio.get_running_loop()
+
+    def show(message: str, data: JsonObject) -> None:
+        if actor.watched:
+            tag: JsonObject = {"toolCallId": call.id, "toolName": call.name, "attempt": call.attempt, "message": message}
+            actor.publish(EventType.TOOL_PROGRESS, {**data, **tag})
+
+    def report(message: str, data: JsonObject) -> None:
+        loop.call_soon_threadsafe(show, message, data)
+
+    return report

@@ -1,0 +1,34 @@
+"""What all actors of a node share."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..store.base import Op, Reply
+from .settings import Settings
+from .watch import Watch
+from .world import World
+
+
+class Host(Protocol):
+    """A node, as its actors see it."""
+
+    world: World
+    settings: Settings
+    watch: Watch
+    services: object
+    node: str
+    execute: bool
+    draining: bool
+
+    async def call(self, op: Op) -> Reply:
+        """Apply a store operation; an unknown outcome is repeated for as long as an operation may take."""
+        ...
+
+    def now(self) -> int:
+        """Return the store's time in milliseconds."""
+        ...
+
+    def new_id(self) -> str:
+        """Return a new random id."""
+        ...

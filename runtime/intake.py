@@ -1,0 +1,196 @@
+"""What an actor takes in: local messages, mail from the store, the cancel flag, deadlines; and whom it answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import structlog
+
+from ..actors.errors import SnapshotCorrupt
+from ..actors.ids import call_key, root_of
+from ..actors.machine import messages as m
+from ..actors.machine.draft import Draft, Outcome, Refusal
+from ..actors.waits import Receipt, ResumeCommand
+from ..store import base, codec
+from .errors import Rerouted
+
+if TYPE_CHECKING:
+    from .actor import Actor
+
+log = structlog.get_logger("turnhold")
+
+
+class Intake:
+    """The side of an actor that faces senders.
+
+    `consumed` are the ids of the mail in the batch at hand: they leave the store with the save that carries what they did.
+    """
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+        self._expected: dict[str, asyncio.Future[Outcome]] = {}
+        self._mail: list[base.Mail] = []
+        self._silent: set[str] = set()
+        self._broken: list[tuple[str, Outcome]] = []
+        self._checked: set[str] = set()
+        self._receipts: dict[str, Receipt] = {}
+        self._cancel: str | None = None
+        self.consumed: list[str] = []
+
+    def expect(self, message_id: str) -> asyncio.Future[Outcome]:
+        """Return the future that gets the answer to a message."""
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._expected[message_id] = future
+        return future
+
+    def put(self, mail: Iterable[base.Mail], cancel: str | None, checked: str | None = None) -> None:
+        """Take over what a store reply brought along; `checked` is mail for which receipts were looked up in the same step."""
+        known = {item.message_id for item in self._mail}.union(self.consumed)
+        self._mail.extend(item for item in mail if item.message_id not in known)
+        if checked is not None:
+            self._checked.add(checked)
+        if cancel is not None and not self._actor.state.cancel_at:
+            self._cancel = cancel
+        if self._mail or self._cancel is not None:
+            self._actor.mailbox.ring()
+
+    async def collect(self) -> list[m.Message]:
+        """Return the next batch, in the order in which it is to be taken.
+
+        Deadlines are due only behind the mail that was delivered before them, so the store's mail is read first.
+        """
+        actor = self._actor
+        due = actor.due(actor.host.now())
+        if actor.mailbox.rung or due:
+            actor.mailbox.rung = False
+            if not self._mail and self._cancel is None:
+                await self._read()
+        taken = actor.mailbox.take()
+        received = [message for message in taken if isinstance(message, m.Received)]
+        batch: list[m.Message] = [message for message in taken if not isinstance(message, m.Received)]
+        if self._cancel is not None:
+            batch.append(m.CancelRequested(self._cancel))
+            self._cancel = None
+        received += self._opened()
+        batch += await self._known(sorted(received, key=lambda message: message.at))
+        if due:
+            batch.append(m.DeadlinePassed())
+        return batch
+
+    async def _read(self) -> None:
+        actor = self._actor
+        reply = await actor.host.call(base.ReadMail(turn=actor.turn_id, batch=actor.host.settings.batch))
+        if isinstance(reply, base.MailBatch):
+            self._mail = list(reply.mail)
+            if reply.cancel is not None and not actor.state.cancel_at:
+                self._cancel = reply.cancel
+            if len(reply.mail) == actor.host.settings.batch:
+                actor.mailbox.ring()
+
+    def _opened(self) -> list[m.Received]:
+        """Decode the mail at hand; what cannot be read is consumed and refused, so that it never stands in the way."""
+        opened: list[m.Received] = []
+        for item in self._mail:
+            self.consumed.append(item.message_id)
+            try:
+                message = codec.decode_mail(self._actor.turn_id, item.body)
+            except SnapshotCorrupt as error:
+                log.exception("mail_unreadable", turn=self._actor.turn_id, message_id=item.message_id)
+                self._broken.append((item.message_id, Refusal("CommandRefused", str(error))))
+                continue
+            if isinstance(message, m.ChildEnded):
+                self._silent.add(item.message_id)
+            opened.append(m.Received(item.message_id, message, item.at))
+        self._mail = []
+        return opened
+
+    async def _known(self, received: list[m.Received]) -> list[m.Received]:
+        """Give each command the receipt that answers it, if there is one: its own, or that of the wait it names.
+
+        Receipts of this activation are at hand. Others are looked up, but for mail that DELIVER has just looked up itself: between
+        its look-up and our claim nobody else could have owned the turn.
+        """
+        unknown = [
+            message
+            for message in received
+            if isinstance(message.message, m.Resume) and message.message_id not in self._checked and self._cached(message) is None
+        ]
+        found = await self._find([message.message.command for message in unknown if isinstance(message.message, m.Resume)])
+        answers = dict(zip((message.message_id for message in unknown), found, strict=True))
+        self._checked.clear()
+        return [self._with(message, answers.get(message.message_id)) for message in received]
+
+    def _with(self, message: m.Received, found: tuple[Receipt, str] | None) -> m.Received:
+        cached = self._cached(message) or found
+        if cached is None:
+            return message
+        receipt, by = cached
+        return m.Received(message.message_id, message.message, message.at, receipt, "command" if by == "command" else "wait")
+
+    def _cached(self, message: m.Received) -> tuple[Receipt, str] | None:
+        if not isinstance(message.message, m.Resume) or not self._receipts:
+            return None
+        command = message.message.command
+        receipt = self._receipts.get(f"c:{command.command_id}")
+        if receipt is not None:
+            return receipt, "command"
+        receipt = self._receipts.get(f"w:{command.wait}")
+        return None if receipt is None else (receipt, "wait")
+
+    async def _find(self, commands: Sequence[ResumeCommand]) -> list[tuple[Receipt, str] | None]:
+        if not commands:
+            return []
+        actor = self._actor
+        ids = tuple(command.command_id or "" for command in commands)
+        waits = tuple(command.wait or "" for command in commands)
+        calls = tuple(call_key(actor.turn_id, wait) for wait in waits)
+        reply = await actor.host.call(base.Find(root=root_of(actor.turn_id), commands=ids, waits=waits, calls=calls))
+        assert isinstance(reply, base.Found)
+        count = len(commands)
+        found: list[tuple[Receipt, str] | None] = []
+        for index in range(count):
+            body, by = reply.bodies[index], "command"
+            if body is None:
+                body, by = reply.bodies[count + index] or reply.bodies[2 * count + index], "wait"
+            found.append(None if body is None else (codec.decode_receipt(actor.turn_id, body), by))
+        return found
+
+    def answers(self, draft: Draft) -> list[tuple[str, Outcome]]:
+        """Return all answers of a batch."""
+        return draft.answers + self._broken
+
+    def wants_reply(self, message_id: str) -> bool:
+        """Tell whether the answer to a message is stored: mail of senders who may look for it, not the runtime's own."""
+        return message_id in self.consumed and message_id not in self._silent
+
+    def saved(self, receipts: Iterable[Receipt], reply: base.Saved) -> None:
+        """A batch was saved."""
+        self.consumed = []
+        self._broken = []
+        self._silent.clear()
+        for receipt in receipts:
+            self._receipts[f"w:{receipt.suspension_id}"] = receipt
+            correlation = receipt.suspension_id.split("/")[1]
+            if correlation:
+                self._receipts[f"w:{correlation}"] = receipt
+            if receipt.command_id is not None:
+                self._receipts[f"c:{receipt.command_id}"] = receipt
+        if reply.owned:
+            self.put(reply.mail, reply.cancel)
+
+    def tell(self, answers: Iterable[tuple[str, Outcome]]) -> None:
+        """Answer those who wait in this process."""
+        for message_id, outcome in answers:
+            future = self._expected.pop(message_id, None)
+            if future is not None and not future.done():
+                future.set_result(outcome)
+
+    def reroute(self) -> None:
+        """Send those who wait in this process elsewhere."""
+        for future in self._expected.values():
+            if not future.done():
+                future.set_exception(Rerouted())
+                future.exception()
+        self._expected.clear()

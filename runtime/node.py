@@ -1,0 +1,243 @@
+"""One node: what the actors of a process share, and its life from connecting to draining."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Protocol, final
+
+import structlog
+
+from ..actors.errors import InvalidDefinition, StoreUnavailable
+from ..actors.ids import base32
+from ..store import base
+from .agents import Agents
+from .commands import Commands
+from .drain import drain
+from .errors import Crashed
+from .hooks import Listener
+from .placement import Placement
+from .settings import Settings
+from .watch import Watch
+from .world import Clock, World, gather
+
+log = structlog.get_logger("turnhold")
+REPEATS = 3
+
+
+class Fault(Protocol):
+    """Something that may break a store call on purpose (see `turnhold.testing.crash`)."""
+
+    def before(self, op: base.Op) -> None:
+        """Called before an operation is sent; may raise `Crashed`."""
+        ...
+
+    def after(self, op: base.Op, reply: base.Reply) -> None:
+        """Called when an operation has been applied, before its reply is used; may raise `Crashed`."""
+        ...
+
+
+@final
+class Node:
+    """The node behind a Runtime (see there for the arguments)."""
+
+    def __init__(
+        self,
+        store: base.TurnStore,
+        agents: Agents,
+        *,
+        node: str | None,
+        execute: bool,
+        services: object,
+        listeners: Iterable[Listener],
+        settings: Settings,
+        clock: Clock | None,
+    ) -> None:
+        self.world = World(clock)
+        self.store = store
+        self.agents = agents
+        self.node = node or f"node-{base32(self.world.token(5))}"
+        self.execute = execute
+        self.services = services
+        self.settings = settings
+        self.watch = Watch(listeners)
+        self.poll_seconds = store.poll_seconds
+        self.draining = False
+        self.dead = False
+        self.placement = Placement(self, agents)
+        self.commands = Commands(self.placement, self.watch, self.world, self.poll_seconds)
+        self.fault: Fault | None = None
+        self._connection: base.StoreConnection | None = None
+        self._parts: list[asyncio.Task[None]] = []
+        self._doubt: asyncio.Future[None] | None = None
+
+    # ---------------------------------------------------------------------------------------------------------- store
+
+    async def call(self, op: base.Op) -> base.Reply:
+        """Apply a store operation; after an unknown outcome the identical operation is sent again, a few times.
+
+        :raises StoreUnavailable: if the outcome stays unknown, or the runtime is not open.
+        """
+        for repeat in range(REPEATS):
+            connection = self._connection
+            if connection is None:
+                raise StoreUnavailable("the Runtime is not open")
+            if self.dead:
+                raise Crashed
+            fault = self.fault
+            if fault is not None:
+                fault.before(op)
+            try:
+                reply = await connection.call(op)
+            except StoreUnavailable:
+                if repeat + 1 == REPEATS:
+                    raise
+                continue
+            if fault is not None:
+                fault.after(op, reply)
+            if self.dead:
+                raise Crashed
+            return reply
+        raise AssertionError("unreachable")
+
+    def now(self) -> int:
+        """Return the store's time in milliseconds."""
+        return self.world.now() if self._connection is None else self._connection.now()
+
+    def new_id(self) -> str:
+        """Return a new random id."""
+        return base32(self.world.token())
+
+    def _bell(self, kind: str, turn_id: str) -> None:
+        if kind == "saved":
+            self.watch.ring(turn_id)
+        elif kind == "work":
+            self.placement.work(turn_id)
+        else:
+            self.placement.ring()
+            if self._doubt is not None and not self._doubt.done():
+                self._doubt.set_result(None)
+
+    # ----------------------------------------------------------------------------------------------------- life cycle
+
+    @property
+    def open(self) -> bool:
+        """Tell whether the node is connected."""
+        return self._connection is not None
+
+    @property
+    def healthy(self) -> bool:
+        """Tell whether the node is connected and all its parts run."""
+        return self.open and not self.dead and all(not part.done() for part in self._parts)
+
+    async def start(self) -> None:
+        """Connect, announce the node, and start its parts."""
+        if self._connection is not None:
+            raise InvalidDefinition("this Runtime is open already")
+        virtual = self.world.clock.virtual
+        self._connection = await self.store.connect(self.node, self._bell, self.world.now, inline=virtual)
+        self.draining = self.dead = False
+        await self.beat()
+        reap = self.settings.reap / 1000
+        parts: dict[str, Coroutine[object, object, None]] = {
+            "renewer": self.placement.renew(),
+            "watcher": self._watch_store(),
+            "keeper": self._keep(),
+        }
+        if self.execute:
+            parts["poller"] = self.placement.poll(self.poll_seconds)
+            parts["reaper"] = self.placement.reap(reap if virtual else min(reap, 0.5), self._connection.dead_nodes)
+        self._parts = [self.world.spawn(self._part(name, part), f"{name} of {self.node}") for name, part in parts.items()]
+
+    async def stop(self) -> None:
+        """Drain, and leave the store. A turn whose thread still runs keeps its lease; everything else is given away."""
+        if self._connection is None:
+            return
+        stuck = True
+        try:
+            if not self.dead:
+                stuck = await drain(self)
+        finally:
+            for part in self._parts:
+                part.cancel()
+            await gather(self._parts)
+            self._parts = []
+            connection = self._connection
+            if not self.dead and not stuck:
+                await self.beat(leave=True)
+            self._connection = None
+            await connection.close()
+            await self.agents.close()
+
+    async def kill(self) -> None:
+        """Die as a killed process would: no further store call, every task ended, nothing given back."""
+        self.dead = True
+        tasks = [*self._parts, *self.placement.tasks]
+        for actor in list(self.placement.actors.values()):
+            actor.handing_off = actor.lost = True
+        for task in tasks:
+            task.cancel()
+        await gather(tasks)
+        self._parts = []
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def beat(self, *, leave: bool = False) -> None:
+        """Announce the node, or take it off the list."""
+        agents = tuple(sorted(self.agents.known)) if self.execute else ()
+        try:
+            await self.call(base.Beat(node=self.node, agents=agents, leave=leave))
+        except StoreUnavailable as error:
+            log.warning("heartbeat_failed", node=self.node, error=str(error))
+
+    # ---------------------------------------------------------------------------------------------------------- parts
+
+    async def _part(self, name: str, work: Coroutine[object, object, None]) -> None:
+        try:
+            await work
+        except Crashed:
+            return
+        except Exception:
+            log.exception("part_failed", part=name, node=self.node)
+            raise
+
+    async def _keep(self) -> None:
+        """Announce the node now and then, and drop what is over."""
+        while True:
+            await self.world.sleep(60 * (0.9 + 0.1 * self.world.spread()))
+            await self.beat()
+            try:
+                await self.call(base.Prune())
+            except StoreUnavailable as error:
+                log.warning("prune_failed", error=str(error))
+
+    async def _watch_store(self) -> None:
+        """Find out what other processes have done, where the store cannot ring for each of it.
+
+        "Look everywhere" is answered by two batched questions: how far are the watched trees, and is there mail for what lives here?
+        """
+        if self.poll_seconds is None:
+            return
+        seen: dict[str, tuple[int, int, str]] = {}
+        while True:
+            self._doubt = asyncio.get_running_loop().create_future()
+            await self.world.wait(self._doubt, self.poll_seconds)
+            try:
+                seen = await self._look_at_watched(seen)
+                if self.placement.actors:
+                    await self.placement.renew_now()
+            except StoreUnavailable as error:
+                log.warning("watch_failed", error=str(error))
+
+    async def _look_at_watched(self, seen: dict[str, tuple[int, int, str]]) -> dict[str, tuple[int, int, str]]:
+        roots = self.watch.roots()
+        if not roots:
+            return {}
+        reply = await self.call(base.Versions(turns=roots))
+        assert isinstance(reply, base.Progress)
+        found = dict(zip(roots, reply.turns, strict=True))
+        for root, progress in found.items():
+            if seen.get(root) != progress:
+                self.watch.ring(root)
+        return found

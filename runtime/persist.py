@@ -1,0 +1,133 @@
+"""Between the machine's drafts and the store's operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..actors.ids import call_key
+from ..actors.machine.advance import in_flight, next_deadline, startable
+from ..actors.machine.draft import ChildTurn, Draft, Outcome, Refusal
+from ..actors.machine.messages import ChildEnded
+from ..actors.turn import SCHEMA, OpenWait, TurnState
+from ..actors.view import suspension_of
+from ..actors.waits import Receipt, SuspensionType
+from ..store import base, codec
+from .settings import Settings
+
+
+def release_of(draft: Draft) -> tuple[base.Mode, int | None]:
+    """Return what the save does with ownership, and the next wake."""
+    if draft.state.status.terminal:
+        return base.Mode.END, None
+    if in_flight(draft):
+        return base.Mode.KEEP, None
+    if startable(draft) and not draft.context.execute:
+        return base.Mode.HAND_OFF, None
+    return base.Mode.SUSPEND, next_deadline(draft)
+
+
+def new_turn_of(turn: Draft | ChildTurn, digest: str, settings: Settings) -> base.NewTurn:
+    """Return a new turn as the store takes it. :raises SnapshotTooLarge: if a part of it is over the limit."""
+    state = turn.state
+    if isinstance(turn, Draft):
+        state.message_count, state.event_count = len(turn.messages), len(turn.events)
+    return base.NewTurn(
+        turn=state.turn_id,
+        parent=state.parent_turn_id,
+        agent=state.agent_id,
+        agent_version=state.agent_version,
+        conversation=state.conversation_id,
+        tenant=state.tenant,
+        digest=digest,
+        schema=SCHEMA,
+        status=state.status.value,
+        snapshot=codec.encode_state(state, settings.max_snapshot),
+        messages=base.Messages(0, codec.encode_entries(turn.messages, settings.max_message)),
+        events=base.Events(0, len(turn.events), codec.encode_events(turn.events)),
+    )
+
+
+def save_of(
+    draft: Draft,
+    token: base.Token,
+    version: int,
+    save_id: str,
+    settings: Settings,
+    answered: Sequence[tuple[str, Outcome]],
+    consumed: Sequence[str],
+) -> base.Save:
+    """Return the one save that carries a draft.
+
+    :param answered: answers to mail (not to local messages), to be stored as replies.
+    :raises SnapshotTooLarge: if a part of it is over the limit; nothing of it may be used then.
+    """
+    state = draft.state
+    mode, wake = release_of(draft)
+    messages = base.Messages(state.message_count, codec.encode_entries(draft.messages, settings.max_message))
+    events = base.Events(state.event_count, len(draft.events), codec.encode_events(draft.events))
+    state.message_count += len(draft.messages)
+    state.event_count += len(draft.events)
+    usage = state.usage
+    return base.Save(
+        turn=state.turn_id,
+        token=token,
+        version=version,
+        save_id=save_id,
+        mode=mode,
+        lease_ms=settings.lease,
+        wake=wake,
+        schema=SCHEMA,
+        status=state.status.value,
+        snapshot=codec.encode_state(state, settings.max_snapshot),
+        messages=messages,
+        events=events,
+        progress=draft.progress,
+        ack_cancel=draft.took_cancel,
+        consumed=tuple(consumed),
+        receipts=tuple(_receipt_row(receipt) for receipt in draft.receipts),
+        replies=tuple(base.ReplyRow(name, codec.encode_outcome(outcome)) for name, outcome in answered),
+        opened=tuple(_wait_row(state, wait) for wait in draft.opened if wait.type is not SuspensionType.CHILD_AGENT),
+        closed=tuple(draft.closed),
+        create=tuple(new_turn_of(child, child.digest, settings) for child in draft.children),
+        deliver=_to_parent(draft, settings) if state.status.terminal and state.parent_turn_id else (),
+        cancel=tuple(draft.cancels),
+        usage=(usage.input_tokens, usage.output_tokens, usage.total_tokens, state.tool_call_count),
+        closing=codec.encode_outcome(_closing(state)) if mode is base.Mode.END else b"",
+        retention_ms=settings.retention,
+        batch=settings.batch,
+    )
+
+
+def _closing(state: TurnState) -> Outcome:
+    return Refusal("TurnClosed", f"turn {state.turn_id} is {state.status.value}", status=state.status.value)
+
+
+def _receipt_row(receipt: Receipt) -> base.ReceiptRow:
+    turn_id, correlation, _ = receipt.suspension_id.split("/")
+    return base.ReceiptRow(
+        wait_id=receipt.suspension_id,
+        body=codec.encode_receipt(receipt),
+        command_id=receipt.command_id,
+        call_key=call_key(turn_id, correlation) if correlation else None,
+    )
+
+
+def _wait_row(state: TurnState, wait: OpenWait) -> base.WaitRow:
+    suspension = suspension_of(state, wait)
+    return base.WaitRow(
+        id=wait.id,
+        kind=wait.type.value,
+        created=wait.created,
+        body=codec.encode_suspension(suspension),
+        agent=state.agent_id,
+        tenant=state.tenant,
+        assignee=wait.assignee,
+    )
+
+
+def _to_parent(draft: Draft, settings: Settings) -> tuple[tuple[str, base.Mail], ...]:
+    state = draft.state
+    assert state.parent_turn_id is not None
+    message = ChildEnded(state.turn_id, state.agent_id, state.status, state.final_output, state.error)
+    mail = base.Mail(f"{state.turn_id}/end", codec.encode_mail(message, settings.max_message))
+    return ((state.parent_turn_id, mail),)

@@ -1,0 +1,257 @@
+"""A turn's address. Making one does no I/O; it works on every node."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, final
+
+from ..actors.agent import Agent
+from ..actors.chat import ChatMessage, UserMessage
+from ..actors.errors import (
+    InvalidDefinition,
+    TurnNotFound,
+)
+from ..actors.events import TERMINAL_EVENTS, Event
+from ..actors.history import readable
+from ..actors.ids import child_id, is_turn_id, root_of
+from ..actors.machine.draft import Noted, Outcome, Refusal
+from ..actors.machine.messages import StartChild, Suspend
+from ..actors.record import JsonObject, Seconds, duration
+from ..actors.view import TurnView
+from ..actors.waits import MAX_TEXT, Receipt, ResumeCommand, check_text
+from ..store import base, codec
+from . import inputs, views
+from .errors import refuse
+from .starting import find_agent
+
+if TYPE_CHECKING:
+    from .node import Node
+
+
+@final
+class TurnRef:
+    """The address of a turn; hold as many as you like, anywhere. Waiting on one never owns the turn."""
+
+    def __init__(self, node: Node, turn_id: str) -> None:
+        self._node = node
+        self._id = turn_id
+
+    @property
+    def id(self) -> str:
+        """The turn's id."""
+        return self._id
+
+    def __repr__(self) -> str:
+        return f"<TurnRef {self._id}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TurnRef) and other._id == self._id
+
+    def __hash__(self) -> int:
+        return hash(self._id)
+
+    async def view(self) -> TurnView:
+        """Return the turn as it is stored now.
+
+        :raises TurnNotFound: if there is no such turn.
+        """
+        return views.view_of_look(await self._look())
+
+    async def history(self) -> list[ChatMessage]:
+        """Return the turn's messages so far; edited calls show the edited arguments and who edited them.
+
+        :raises TurnNotFound: if there is no such turn.
+        """
+        look = await self._look()
+        reply = await self._node.call(base.ReadHistory(turn=self._id, limit=max(1, look.message_count)))
+        assert isinstance(reply, base.Entries)
+        return readable(codec.decode_entries(self._id, reply.bodies))
+
+    async def settle(self, timeout: Seconds | None = None, through_retries: bool = False) -> TurnView:
+        """Wait until the tree is terminal, or nothing in it runs or can run now.
+
+        :param timeout: seconds (or a timedelta) to wait at most.
+        :param through_retries: go on waiting while a retry is scheduled.
+        :raises TimeoutError: if it takes longer; nothing is changed by that.
+        :raises TurnNotFound: if there is no such turn.
+        """
+        return await self._until(timeout, lambda view, look: views.settled(view, look, through_retries=through_retries))
+
+    async def submit(self, command: ResumeCommand, timeout: Seconds = 30) -> Receipt:
+        """Deliver an answer and return its receipt, once that is stored; repeated with the same ``command_id`` it is the same one.
+
+        :raises AlreadyAnswered: if the wait has ended before; the error carries who ended it, and how.
+        :raises AnswerPending: if the answer is stored but not decided within the timeout; ask again with the same id.
+        :raises CommandIdReused: if the command's id was accepted with other content before.
+        :raises InvalidFormData: if the data, or the edited arguments, do not fit; the wait stays open.
+        :raises NotSuspended: if the turn waits for nothing.
+        :raises RetryNotDue: if a retry is asked for before its time.
+        :raises SuspensionMismatch: if no open wait, or more than one, is meant.
+        :raises TurnClosed: if the turn has ended.
+        :raises TurnNotFound: if there is no such turn.
+        :raises WrongCommand: if this kind of command does not answer that kind of wait.
+        :raises MailboxFull: if the turn has too much unread mail.
+        """
+        if not isinstance(command, ResumeCommand):
+            raise InvalidDefinition(f"command must be a ResumeCommand, not {type(command).__name__}")
+        return await self._node.commands.submit(self._id, command, inputs.seconds("timeout", timeout))
+
+    async def resume(self, command: ResumeCommand, timeout: Seconds | None = None, *, through_retries: bool = False) -> TurnView:
+        """Deliver an answer, then wait until the turn settles (see `submit` and `settle` for what may be raised)."""
+        clock = self._node.world.monotonic
+        start, limit = clock(), inputs.optional_seconds("timeout", timeout)
+        await self.submit(command, 30 if limit is None else min(30.0, limit))
+        left = None if limit is None else max(0.0, limit - (clock() - start))
+        return await self.settle(left, through_retries)
+
+    async def cancel(self, reason: str | None = None, timeout: Seconds | None = None) -> TurnView:
+        """Cancel the turn and all its children; returns when the tree is terminal. A second time does nothing.
+
+        :raises TimeoutError: if that takes longer; the cancel stands.
+        :raises TurnNotFound: if there is no such turn.
+        """
+        check_text("reason", reason, 4096, optional=True)
+        limit = inputs.optional_seconds("timeout", timeout)
+        await self._node.commands.cancel(self._id, reason or "")
+        return await self._until(limit, lambda view, look: views.tree_terminal(view, look))
+
+    async def suspend(self, message: str) -> None:
+        """Ask a plain question; it is opened when the calls in flight have ended, before the model is asked again.
+
+        :raises TurnClosed: if the turn has ended.
+        :raises TurnNotFound: if there is no such turn.
+        """
+        check_text("message", message, MAX_TEXT, empty=False)
+        outcome = await self._node.commands.post(self._id, Suspend(message))
+        self._noted(outcome)
+
+    async def start_child(self, agent: Agent | str, input: str | UserMessage, metadata: JsonObject | None = None) -> TurnRef:
+        """Start a child turn that this turn waits for; its outcome enters this turn's history as a message.
+
+        :raises AgentNotFound: if no such agent is known here.
+        :raises TurnClosed: if this turn has ended.
+        :raises TurnNotFound: if there is no such turn.
+        """
+        node = self._node
+        message = inputs.user_message(input, node.settings)
+        extra = inputs.metadata(metadata)
+        found = await find_agent(node, agent)
+        name = child_id(root_of(self._id), node.world.token(10))
+        start = StartChild(
+            child_id=name,
+            agent_id=found.id,
+            agent_version=found.version,
+            input=message,
+            policy=found.policy,
+            instructions=found.instructions,
+            metadata=extra or None,
+        )
+        self._noted(await node.commands.post(self._id, start))
+        return TurnRef(node, name)
+
+    async def children(self) -> list[TurnRef]:
+        """Return the turn's direct children, oldest first."""
+        items, after = list[TurnRef](), None
+        while True:
+            reply = await self._node.call(base.ListTurns(parent=self._id, root=root_of(self._id), limit=200, after=after))
+            assert isinstance(reply, base.TurnListing)
+            items += [TurnRef(self._node, look.turn) for look in reply.turns]
+            if (after := reply.next) is None:
+                return items
+
+    async def events(self, after: int = 0, live: bool = True) -> AsyncIterator[Event]:
+        """Yield the turn's events behind a cursor, then new ones as they are stored; ends after the terminal one.
+
+        :param after: the sequence of the last event already seen; 0 for all.
+        :param live: also yield deltas and progress (``durable=False``); a slow reader loses those, never stored ones.
+        :raises TurnNotFound: if there is no such turn.
+        """
+        if isinstance(after, bool) or not isinstance(after, int) or after < 0:
+            raise InvalidDefinition(f"after must be a whole number of at least 0, not {after!r}")
+        async with self._watching(live=live) as subscription:
+            look = await self._look()
+            source = codec.EventSource(self._id, look.parent, look.agent, look.agent_version)
+            while True:
+                subscription.rung = False
+                reply = await self._node.call(base.ReadEvents(turn=self._id, after=after))
+                if isinstance(reply, base.Gone):
+                    raise TurnNotFound(self._id)
+                assert isinstance(reply, base.EventBatches)
+                for first, _, epoch, body in reply.batches:
+                    for event in codec.decode_events(source, first, epoch, body):
+                        if event.sequence > after:
+                            after = event.sequence
+                            yield event
+                            if event.type in TERMINAL_EVENTS:
+                                return
+                if after < reply.last:
+                    continue
+                if reply.terminal:
+                    return
+                while subscription.live:
+                    event = subscription.live.popleft()
+                    if event.turn_id == self._id:
+                        yield event
+                await self._node.world.wait(subscription.armed(), self._node.poll_seconds)
+
+    async def revive(self, *, by: str | None = None) -> None:
+        """End the quarantine of the turn; it may run again at once.
+
+        :raises TurnNotFound: if there is no such turn in quarantine.
+        """
+        check_text("by", by, 128, optional=True)
+        if isinstance(await self._node.call(base.Revive(turn=self._id)), base.Gone):
+            raise TurnNotFound(self._id)
+
+    # ---------------------------------------------------------------------------------------------------------- inside
+
+    @asynccontextmanager
+    async def _watching(self, *, live: bool = False) -> AsyncGenerator[views.Subscription]:
+        subscription = self._node.watch.add(self._id, live=live)
+        try:
+            yield subscription
+        finally:
+            self._node.watch.drop(self._id, subscription)
+
+    async def _look(self) -> base.Looked:
+        if not is_turn_id(self._id):
+            raise TurnNotFound(self._id)
+        reply = await self._node.call(base.Look(turn=self._id))
+        if not isinstance(reply, base.Looked):
+            raise TurnNotFound(self._id)
+        return reply
+
+    async def _until(self, timeout: Seconds | None, done: views.Done) -> TurnView:
+        """Wait until a condition holds.
+
+        Where the turn lives here and has no tree, its last save is handed over as it is; everything else is read from the store.
+        """
+        node = self._node
+        limit = inputs.optional_seconds("timeout", timeout)
+        end = None if limit is None else node.world.monotonic() + limit
+        async with self._watching() as subscription:
+            look_now = node.placement.live(self._id) is None
+            while True:
+                rested = subscription.rested
+                subscription.rung = False
+                if rested is not None and views.alone(rested, self._id):
+                    view = views.view_of_rested(rested)
+                    if done(view, None):
+                        return view
+                elif look_now:
+                    look = await self._look()
+                    view = views.view_of_look(look)
+                    if done(view, look):
+                        return view
+                look_now = True
+                left = None if end is None else end - node.world.monotonic()
+                if left is not None and left <= 0:
+                    raise TimeoutError(f"turn {self._id} has not settled within {duration(limit or 0)}")
+                pause = node.poll_seconds if left is None else min(left, node.poll_seconds or left)
+                await node.world.wait(subscription.armed(), pause)
+
+    def _noted(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Refusal):
+            refuse(outcome, self._id, None)
+        assert isinstance(outcome, Noted)

@@ -1,0 +1,311 @@
+"""The public object: one node in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterable
+from datetime import timedelta
+from types import TracebackType
+from typing import final
+
+from ..actors.agent import Agent
+from ..actors.chat import ChatMessage, UserMessage
+from ..actors.errors import InvalidDefinition
+from ..actors.loader import AgentLoader
+from ..actors.policies import TurnOptions
+from ..actors.record import JsonObject, Seconds
+from ..actors.turn import Status
+from ..actors.view import Page, TurnView
+from ..actors.waits import Suspension, SuspensionType, check_text
+from ..store import base, codec
+from ..store.urls import open_store
+from . import inputs, views
+from .agents import Agents
+from .hooks import Listener
+from .node import Node
+from .records import ConversationRef, NodeInfo, Statistics
+from .ref import TurnRef
+from .settings import Settings, bounded, whole
+from .starting import StartRequest, start
+from .world import Clock
+
+WEEK = timedelta(days=7)
+
+
+@final
+class Runtime:
+    """Runs turns, sends messages to them, and watches them, from this process.
+
+    An async context manager; it may be entered and left in different tasks. All periods derive from `lease`.
+
+    :param store: ``memory://`` (private), ``memory://name`` (shared in the process), ``sqlite:///file.db``, or a `TurnStore`.
+    :param agents: the agents this node runs, or a loader of them.
+    :param node: a name for people; a random one by default.
+    :param execute: False makes an API-only node: it applies answers and cancels, and starts no effect.
+    :param services: handed to tools as ``ToolContext.services``.
+    :param lease: how long an owner keeps a turn without renewing; at least 1 s; by default 10 s (30 s on a server).
+    :param max_active: how many turns may live here at once.
+    :param drain: how long running effects may go on when the runtime is left.
+    :param cancel_grace: how long a cancelled turn waits for tools that cannot be interrupted.
+    :param retention: how long a tree is kept behind its root's end.
+    :param max_snapshot: the largest snapshot and the largest message that is stored, in bytes.
+    :raises InvalidDefinition: if an argument is wrong.
+    """
+
+    def __init__(
+        self,
+        store: str | base.TurnStore = "memory://",
+        *,
+        agents: Iterable[Agent] | AgentLoader = (),
+        node: str | None = None,
+        execute: bool = True,
+        services: object = None,
+        listeners: Iterable[Listener] = (),
+        lease: Seconds | None = None,
+        max_active: int = 10_000,
+        drain: Seconds = 20,
+        cancel_grace: Seconds = 10,
+        retention: Seconds = WEEK,
+        max_snapshot: int = 1 << 20,
+        clock: Clock | None = None,
+    ) -> None:
+        check_text("node", node, 128, optional=True, empty=False)
+        chosen = open_store(store)
+        size = whole("max_snapshot", max_snapshot, 4096)
+        settings = Settings(
+            lease=bounded("lease", 10 if lease is None else lease, 1),
+            max_active=whole("max_active", max_active),
+            drain=bounded("drain", drain),
+            cancel_grace=bounded("cancel_grace", cancel_grace),
+            retention=bounded("retention", retention, 1),
+            max_snapshot=size,
+            max_message=size,
+        )
+        self._node = Node(
+            chosen,
+            Agents(agents),
+            node=node,
+            execute=bool(execute),
+            services=services,
+            listeners=listeners,
+            settings=settings,
+            clock=clock,
+        )
+        self._stop = asyncio.Event()
+
+    # ------------------------------------------------------------------------------------------------------ life cycle
+
+    async def __aenter__(self) -> Runtime:
+        """Connect to the store and start to look for work.
+
+        :raises StoreUnavailable: if the store is out of reach or of an unknown format.
+        """
+        await self._node.start()
+        self._stop.clear()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Drain: claim nothing, let effects end, hand the rest over; then leave the store."""
+        await self._node.stop()
+
+    async def serve(self) -> None:
+        """Run until SIGINT, SIGTERM or `stop`, then drain."""
+        if not self._node.open:
+            async with self:
+                return await self.serve()
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGINT, signal.SIGTERM)
+        for number in signals:
+            loop.add_signal_handler(number, self._stop.set)
+        try:
+            await self._stop.wait()
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+        return None
+
+    def stop(self) -> None:
+        """Let `serve` end."""
+        self._stop.set()
+
+    @property
+    def healthy(self) -> bool:
+        """Tell whether the runtime is open and all its parts run."""
+        return self._node.healthy
+
+    @property
+    def node(self) -> str:
+        """The name of this node."""
+        return self._node.node
+
+    # ----------------------------------------------------------------------------------------------------------- turns
+
+    async def start(
+        self,
+        agent: Agent | str,
+        input: str | UserMessage,
+        *,
+        conversation: str | None = None,
+        history: Iterable[ChatMessage] | None = None,
+        tenant: str | None = None,
+        metadata: JsonObject | None = None,
+        streaming: bool | None = None,
+        options: TurnOptions | None = None,
+        idempotency_key: str | None = None,
+    ) -> TurnRef:
+        """Start a turn; returns when it is saved, and the turn runs.
+
+        A start that is repeated with its `idempotency_key` finds the turn of the first one.
+
+        :raises AgentNotFound: if no such agent is known here.
+        :raises ConversationBusy: if the conversation has an open turn.
+        :raises IdempotencyKeyReused: if the key was used for another agent or input.
+        :raises InvalidDefinition: if an argument is wrong.
+        :raises SnapshotTooLarge: if a message is over the limit.
+        """
+        request = StartRequest(
+            agent=agent,
+            input=input,
+            conversation=conversation,
+            history=history,
+            tenant=tenant,
+            metadata=metadata,
+            streaming=streaming,
+            options=options,
+            idempotency_key=idempotency_key,
+        )
+        return TurnRef(self._node, await start(self._node, request))
+
+    async def run(
+        self,
+        agent: Agent | str,
+        input: str | UserMessage,
+        *,
+        conversation: str | None = None,
+        history: Iterable[ChatMessage] | None = None,
+        tenant: str | None = None,
+        metadata: JsonObject | None = None,
+        streaming: bool | None = None,
+        options: TurnOptions | None = None,
+        idempotency_key: str | None = None,
+        timeout: Seconds | None = None,
+    ) -> TurnView:
+        """Start a turn and wait until it settles (see `start` and `TurnRef.settle`)."""
+        turn = await self.start(
+            agent,
+            input,
+            conversation=conversation,
+            history=history,
+            tenant=tenant,
+            metadata=metadata,
+            streaming=streaming,
+            options=options,
+            idempotency_key=idempotency_key,
+        )
+        return await turn.settle(timeout)
+
+    def turn(self, turn_id: str) -> TurnRef:
+        """Return a turn's address; no I/O, so a wrong id is found out when it is used."""
+        if not isinstance(turn_id, str):
+            raise InvalidDefinition(f"turn_id must be text, not {type(turn_id).__name__}")
+        return TurnRef(self._node, turn_id)
+
+    async def inbox(
+        self,
+        *,
+        assignee: str | None = None,
+        tenant: str | None = None,
+        agent: str | None = None,
+        type: SuspensionType | None = None,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> Page[Suspension]:
+        """List the open waits that people answer, oldest first; scheduled retries only where `type` asks for them."""
+        if type is not None and not isinstance(type, SuspensionType):
+            raise InvalidDefinition(f"type must be a SuspensionType, not {type!r}")
+        for name, value in (("assignee", assignee), ("tenant", tenant), ("agent", agent)):
+            inputs.name(name, value)
+        reply = await self._node.call(
+            base.ListWaits(
+                assignee=assignee,
+                tenant=tenant,
+                agent=agent,
+                kind=None if type is None else type.value,
+                without=(SuspensionType.RETRY.value,) if type is None else (),
+                limit=inputs.page_limit(limit),
+                after=inputs.cursor(after),
+            )
+        )
+        assert isinstance(reply, base.WaitListing)
+        return Page(tuple(codec.decode_suspension("", body) for body in reply.bodies), reply.next)
+
+    async def turns(
+        self,
+        *,
+        status: Status | None = None,
+        agent: str | None = None,
+        conversation: str | None = None,
+        root: str | None = None,
+        tenant: str | None = None,
+        quarantined: bool | None = None,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> Page[TurnView]:
+        """List turns, oldest first. Unreadable ones are left out; `quarantined=True` names those that are parked."""
+        if status is not None and not isinstance(status, Status):
+            raise InvalidDefinition(f"status must be a Status, not {status!r}")
+        for name, value in (("agent", agent), ("conversation", conversation), ("root", root), ("tenant", tenant)):
+            inputs.name(name, value, limit=256)
+        reply = await self._node.call(
+            base.ListTurns(
+                status=None if status is None else status.value,
+                agent=agent,
+                conversation=conversation,
+                root=root,
+                tenant=tenant,
+                quarantined=quarantined,
+                limit=inputs.page_limit(limit),
+                after=inputs.cursor(after),
+            )
+        )
+        assert isinstance(reply, base.TurnListing)
+        return Page(tuple(views.readable_views(reply.turns)), reply.next)
+
+    def conversation(self, conversation_id: str) -> ConversationRef:
+        """Return a conversation's address; no I/O."""
+        check_text("conversation_id", conversation_id, 256, empty=False)
+        return ConversationRef(self._node, conversation_id)
+
+    async def nodes(self) -> list[NodeInfo]:
+        """List the nodes that have announced themselves, and what they run."""
+        reply = await self._node.call(base.ListNodes())
+        assert isinstance(reply, base.Nodes)
+        return [NodeInfo.of(row) for row in reply.nodes]
+
+    def statistics(self) -> Statistics:
+        """Return what this node does right now."""
+        placement = self._node.placement
+        return Statistics(
+            live_turns=len(placement.actors),
+            watched_trees=self._node.watch.trees,
+            claims=placement.claims,
+            lost=placement.lost,
+            reaped=placement.reaped,
+            effects=sum(len(actor.tasks) for actor in placement.actors.values()),
+            threads=sum(len(actor.threads) for actor in placement.actors.values()),
+            draining=self._node.draining,
+        )
+
+    def add_listener(self, listener: Listener) -> None:
+        """Hand every event of turns that run here to a function, behind the save that stores it."""
+        if not callable(listener):
+            raise InvalidDefinition(f"a listener is a function, not a {type(listener).__name__}")
+        self._node.watch.listeners.append(listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        """Stop handing events to a function; one that was never added is ignored."""
+        if listener in self._node.watch.listeners:
+            self._node.watch.listeners.remove(listener)

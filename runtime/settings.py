@@ -1,0 +1,70 @@
+"""The numbers a node runs by; all periods derive from the lease."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..actors.errors import InvalidDefinition
+from ..actors.record import Seconds, milliseconds
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Durations in milliseconds, sizes in bytes.
+
+    `margin` is how long before the lease's end an owner stops by itself; `grace` how long behind it others wait before they take
+    over; `tail` how many history entries come with a claim; `command_batch` how much mail is read at once.
+    """
+
+    lease: int
+    max_active: int
+    drain: int
+    cancel_grace: int
+    retention: int
+    max_snapshot: int
+    max_message: int
+    mailbox_cap: int = 256
+    tail: int = 64
+    batch: int = 16
+    max_calls: int = 128
+    operation: int = 3000
+
+    @property
+    def renew(self) -> int:
+        """Return the renewal period."""
+        return self.lease // 3
+
+    @property
+    def margin(self) -> int:
+        """Return how long before the end of its lease an owner stops."""
+        return max(self.lease // 10, min(self.operation, self.lease // 4))
+
+    @property
+    def grace(self) -> int:
+        """Return how long behind the end of a lease others wait."""
+        return self.lease // 6
+
+    @property
+    def reap(self) -> int:
+        """Return the period of the reaper."""
+        return self.lease // 6
+
+
+def bounded(name: str, value: Seconds, least: float = 0.0) -> int:
+    """Return a duration setting in milliseconds.
+
+    :raises InvalidDefinition: if it is not a duration of at least `least` seconds.
+    """
+    try:
+        found = milliseconds(value)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidDefinition(f"{name} must be a timedelta or seconds, not {value!r}") from None
+    if isinstance(value, bool) or found < least * 1000:
+        raise InvalidDefinition(f"{name} must be at least {least} s, not {value!r}")
+    return found
+
+
+def whole(name: str, value: int, least: int = 1) -> int:
+    """Return a whole-number setting. :raises InvalidDefinition: if it is none, or less than `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidDefinition(f"{name} must be a whole number of at least {least}, not {value!r}")
+    return value

@@ -1,0 +1,147 @@
+"""How a turn comes into the world: checked, drafted, created and claimed in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from ..actors.agent import Agent
+from ..actors.chat import ChatMessage, UserMessage
+from ..actors.errors import AgentNotFound, ConversationBusy, IdempotencyKeyReused, InvalidDefinition
+from ..actors.ids import root_id
+from ..actors.machine.create import digest_of, new_turn
+from ..actors.machine.draft import Context, Draft
+from ..actors.policies import ExecutionPolicy, TurnOptions
+from ..actors.record import JsonObject
+from ..store import base
+from . import inputs, persist
+from .actor import Actor
+
+if TYPE_CHECKING:
+    from .node import Node
+
+
+class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of `Runtime.start`, as they were given."""
+
+    agent: Agent | str
+    input: str | UserMessage
+    conversation: str | None
+    history: Iterable[ChatMessage] | None
+    tenant: str | None
+    metadata: JsonObject | None
+    streaming: bool | None
+    options: TurnOptions | None
+    idempotency_key: str | None
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """What a start needs of an agent; on a node that runs nothing the agent itself is unknown."""
+
+    id: str
+    version: str
+    policy: ExecutionPolicy | None = None
+    instructions: str | None = None
+    agent: Agent | None = None
+
+
+async def find_agent(node: Node, agent: Agent | str) -> Agent:
+    """Return the agent that is meant. :raises AgentNotFound: if it is not known here."""
+    if isinstance(agent, Agent):
+        known = await node.agents.exact(agent.id, agent.version)
+        if known is not agent:
+            raise AgentNotFound(agent.id, agent.version)
+        return agent
+    if not isinstance(agent, str):
+        raise InvalidDefinition(f"agent must be an Agent or the id of one, not {type(agent).__name__}")
+    return await node.agents.active(agent)
+
+
+async def _definition(node: Node, agent: Agent | str) -> Definition:
+    """Return the agent that is meant, or, on a node that runs nothing, what some executor announces under its id."""
+    try:
+        found = await find_agent(node, agent)
+        return Definition(found.id, found.version, found.policy, found.instructions, found)
+    except AgentNotFound:
+        if node.execute or not isinstance(agent, str):
+            raise
+        reply = await node.call(base.ListNodes())
+        assert isinstance(reply, base.Nodes)
+        versions = [key.rpartition("@")[2] for row in reply.nodes for key in row.agents if key.rpartition("@")[0] == agent]
+        if not versions:
+            raise
+        return Definition(agent, max(versions))
+
+
+async def start(node: Node, request: StartRequest) -> str:
+    """Start a turn and return its id (see `Runtime.start`)."""
+    settings = node.settings
+    message = inputs.user_message(request.input, settings)
+    inputs.name("conversation", request.conversation, limit=256)
+    inputs.name("tenant", request.tenant)
+    inputs.name("idempotency_key", request.idempotency_key, limit=256)
+    options = TurnOptions() if request.options is None else request.options
+    if not isinstance(cast("object", options), TurnOptions):
+        raise InvalidDefinition(f"options must be TurnOptions, not {type(options).__name__}")
+    history = inputs.history(None if request.history is None else list(request.history), settings)
+    metadata = {**inputs.metadata(options.metadata), **inputs.metadata(request.metadata)}
+    found = await _definition(node, request.agent)
+    by = node.placement.claim_by() if found.agent is not None and node.execute and node.placement.free > 0 else None
+    draft = new_turn(
+        root_id(node.world.token(), request.conversation, request.idempotency_key, node.store.namespace),
+        found.id,
+        found.version,
+        message,
+        _context(node, found, by),
+        instructions=found.instructions,
+        history=history,
+        policy=options.execution_policy or found.policy,
+        conversation=request.conversation,
+        tenant=request.tenant,
+        metadata=metadata,
+        streaming=options.streaming if request.streaming is None else bool(request.streaming),
+    )
+    return await _create(node, request, draft, digest_of(found.id, message), by)
+
+
+def _context(node: Node, found: Definition, by: base.ClaimBy | None) -> Context:
+    return Context(
+        now=node.now(),
+        activation="" if by is None else by.activation,
+        agent=found.agent,
+        execute=by is not None,
+        spread=node.world.spread(),
+    )
+
+
+async def _create(node: Node, request: StartRequest, draft: Draft, digest: str, by: base.ClaimBy | None) -> str:
+    new = persist.new_turn_of(draft, digest, node.settings)
+    placement = node.placement
+    if by is not None:
+        placement.claiming.add(new.turn)
+    sent = node.world.monotonic()
+    try:
+        reply = await node.call(base.Create(new=new, claim=by))
+        match reply:
+            case base.Busy():
+                raise ConversationBusy(request.conversation or "", reply.turn, reply.status)
+            case base.KeyReused():
+                raise IdempotencyKeyReused(reply.turn, request.idempotency_key or "")
+            case base.Existing():
+                return reply.turn
+            case base.Claimed():
+                assert by is not None
+                token = base.Token(by.activation, reply.epoch)
+                actor = Actor(node, draft.state, token, reply.version, draft.context.agent, sent)
+                actor.messages, actor.edited = [], False
+                actor.remember(draft.messages)
+                actor.intake.put(reply.mail, reply.cancel)
+                placement.adopt(actor, draft)
+            case _:
+                pass
+    finally:
+        if by is not None:
+            placement.claiming.discard(new.turn)
+    return new.turn

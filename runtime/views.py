@@ -1,0 +1,93 @@
+"""From records to views, and when a tree has settled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
+
+from ..actors.errors import SnapshotCorrupt, SnapshotTooNew
+from ..actors.record import utc
+from ..actors.turn import Status
+from ..actors.view import Owner, Quarantine, TurnView, view_of
+from ..actors.waits import Suspension, SuspensionType
+from ..store import base, codec
+from .watch import Rested, Subscription
+
+__all__ = [
+    "Done",
+    "Subscription",
+    "alone",
+    "readable_views",
+    "settled",
+    "tree_terminal",
+    "view_of_look",
+    "view_of_rested",
+    "waits_of",
+]
+
+Done: TypeAlias = Callable[[TurnView, "base.Looked | None"], bool]
+
+
+def waits_of(look: base.Looked) -> tuple[Suspension, ...]:
+    """Return the answerable waits of a record's whole tree."""
+    return tuple(codec.decode_suspension(look.turn, body) for body in look.wait_bodies)
+
+
+def view_of_look(look: base.Looked) -> TurnView:
+    """Return the view of a stored record.
+
+    :raises SnapshotTooNew: if a newer release wrote it.
+    :raises SnapshotCorrupt: if it cannot be read.
+    """
+    state = codec.decode_state(look.turn, look.schema, look.snapshot)
+    owner = None
+    if look.activation and look.node is not None:
+        owner = Owner(look.node, utc(look.lease), look.epoch)
+    quarantine = None
+    if look.quarantine is not None:
+        quarantine = Quarantine(look.quarantine, utc(look.quarantined_at), look.crashes)
+    return view_of(
+        state,
+        version=look.version,
+        open_waits=waits_of(look) if look.parent is None else None,
+        owner=owner,
+        quarantine=quarantine,
+        cancel_requested=look.cancel is not None,
+    )
+
+
+def readable_views(looks: Iterable[base.Looked]) -> Iterator[TurnView]:
+    """Yield the views of those records that can be read here."""
+    for look in looks:
+        try:
+            yield view_of_look(look)
+        except (SnapshotCorrupt, SnapshotTooNew):
+            continue
+
+
+def alone(rested: Rested, turn_id: str) -> bool:
+    """Tell whether a released state speaks for its whole tree: it is a root, and no child of it is alive."""
+    state = rested.state
+    return state.turn_id == turn_id and state.parent_turn_id is None and not rested.had_children
+
+
+def view_of_rested(rested: Rested) -> TurnView:
+    """Return the view of a state that was released here."""
+    return view_of(rested.state, version=rested.version)
+
+
+def settled(view: TurnView, look: base.Looked | None, *, through_retries: bool) -> bool:
+    """Tell whether a tree is terminal, or nothing in it runs or can run now."""
+    if look is not None and look.runnable_turns:
+        return False
+    if look is None and view.status in (Status.READY, Status.RUNNING):
+        return False
+    if through_retries and view.quarantine is None:
+        waits = (*view.open_waits, *view.suspensions)
+        return not any(wait.type is SuspensionType.RETRY for wait in waits)
+    return True
+
+
+def tree_terminal(view: TurnView, look: base.Looked | None) -> bool:
+    """Tell whether every turn of a tree is terminal."""
+    return view.status.terminal and (look is None or look.live_turns == 0)

@@ -1,0 +1,112 @@
+"""Who watches which tree in this process, and what they are told. Nothing here is durable; a missed hint costs one poll."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+
+import structlog
+
+from ..actors.events import Event
+from ..actors.ids import root_of
+from ..actors.turn import TurnState
+from .hooks import Listener
+
+MAX_LIVE = 1000
+log = structlog.get_logger("turnhold")
+
+
+class Rested:
+    """A turn was saved and released here: the state that others may now read."""
+
+    __slots__ = ("had_children", "state", "version")
+
+    def __init__(self, state: TurnState, version: int, *, had_children: bool) -> None:
+        self.had_children = had_children
+        self.state = state
+        self.version = version
+
+
+class Subscription:
+    """One watcher of one tree."""
+
+    __slots__ = ("live", "rested", "rung", "waiter", "wants_live")
+
+    def __init__(self, wants_live: bool) -> None:
+        self.wants_live = wants_live
+        self.rung = True
+        self.rested: Rested | None = None
+        self.live: deque[Event] = deque(maxlen=MAX_LIVE)
+        self.waiter: asyncio.Future[None] | None = None
+
+    def ring(self) -> None:
+        """Tell the watcher to look."""
+        self.rung = True
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+    def armed(self) -> asyncio.Future[None]:
+        """Return a future that is done when there is something to look at."""
+        self.waiter = asyncio.get_running_loop().create_future()
+        if self.rung or self.live:
+            self.waiter.set_result(None)
+        return self.waiter
+
+
+class Watch:
+    """The watchers of a node, by the root of the tree they watch, and its listeners."""
+
+    def __init__(self, listeners: Iterable[Listener] = ()) -> None:
+        self._trees: dict[str, set[Subscription]] = {}
+        self.listeners: list[Listener] = list(listeners)
+
+    def add(self, turn_id: str, *, live: bool = False) -> Subscription:
+        """Start watching the tree of a turn."""
+        subscription = Subscription(live)
+        self._trees.setdefault(root_of(turn_id), set()).add(subscription)
+        return subscription
+
+    def drop(self, turn_id: str, subscription: Subscription) -> None:
+        """Stop watching."""
+        root = root_of(turn_id)
+        watchers = self._trees.get(root)
+        if watchers is not None:
+            watchers.discard(subscription)
+            if not watchers:
+                del self._trees[root]
+
+    def ring(self, turn_id: str, rested: Rested | None = None) -> None:
+        """Something of a tree was saved."""
+        for subscription in self._trees.get(root_of(turn_id), ()):
+            subscription.rested = rested
+            subscription.ring()
+
+    def roots(self) -> tuple[str, ...]:
+        """Return the roots of the trees that are watched."""
+        return tuple(self._trees)
+
+    @property
+    def trees(self) -> int:
+        """Return how many trees are watched."""
+        return len(self._trees)
+
+    def wants_live(self, turn_id: str) -> bool:
+        """Tell whether anybody would see a live event of a turn."""
+        return bool(self.listeners) or any(item.wants_live for item in self._trees.get(root_of(turn_id), ()))
+
+    def publish(self, event: Event) -> None:
+        """Show a live event to those who watch now; a slow reader loses the oldest."""
+        for subscription in self._trees.get(event.root_turn_id, ()):
+            if subscription.wants_live:
+                subscription.live.append(event)
+                subscription.ring()
+        self.tell(event)
+
+    def tell(self, event: Event) -> None:
+        """Hand an event to the listeners; one that raises is noted and hurts nobody."""
+        for listener in list(self.listeners):
+            try:
+                listener(event)
+            except Exception:
+                log.exception("listener_failed", turn=event.turn_id, event_type=event.type.value)
