@@ -12,8 +12,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, TypeAlias, cast
-from uuid import UUID
+from typing import Annotated, Any, TypeAlias, cast
 
 import msgspec
 import regex
@@ -34,7 +33,7 @@ FORMATS: dict[str, Any] = {
     "date-time": datetime,
     "time": time,
     "duration": timedelta,
-    "uuid": UUID,
+    "uuid": Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F]{8}(-?)([0-9a-fA-F]{4}\1){3}[0-9a-fA-F]{12}\Z")],
     "decimal": Decimal,
 }
 UNEVALUATED = frozenset({"unevaluatedItems", "unevaluatedProperties"})  # these look at what the others have left
