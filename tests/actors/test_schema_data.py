@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
+from typing import Any
 
 import jsonschema
 import pytest
@@ -62,6 +63,12 @@ def test_faults_name_path_and_rule(data: object, expected: list) -> None:
         ({"pattern": "^a+$"}, ["aa", 3], ["b"], "must match ^a+$"),
         ({"format": "date"}, ["2026-01-31", 3], ["2026-02-31", "x"], "must be a date"),
         ({"format": "date-time"}, ["2026-01-31T00:00:00Z"], ["tomorrow"], "must be a date-time"),
+        (
+            {"format": "uuid"},
+            ["9b2c1a4e-0000-4000-8000-00000000000f", "9B2C1A4E000040008000000000000000"],
+            ["x", "9b2c1a4e-0000-4000-8000-00000000000f\n"],
+            "must be a uuid",
+        ),
         ({"format": "email"}, ["anything"], [], ""),
         ({"contentEncoding": "base64"}, ["eA=="], ["%"], "must be base64"),
         ({"minItems": 1}, [[1], {}], [[]], "must have at least 1 entries"),
@@ -219,7 +226,7 @@ SCHEMAS = st.recursive(st.booleans() | st.just({}), schemas, max_leaves=5)
 
 
 @given(schema=SCHEMAS.filter(lambda schema: isinstance(schema, dict)), defined=LEAVES, data=DATA)
-def test_the_verdict_is_that_of_the_reference_library(schema: dict, defined: object, data: object) -> None:
+def test_the_verdict_is_that_of_the_reference_library(schema: dict, defined: object, data: Any) -> None:
     """Whatever the schema and the data, we agree with jsonschema on whether it fits."""
     schema = {**schema, "$defs": {"x": {"const": defined}}}
     check_schema("form", schema)

@@ -1,0 +1,121 @@
+"""A typed program: checked by basedpyright, never run. Beside each expression stands the type it must have."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, TypedDict, assert_type
+
+import msgspec
+
+from turnhold.actors.agent import Agent
+from turnhold.actors.chat import AiMessage, ToolCall
+from turnhold.actors.context import ToolContext
+from turnhold.actors.forms import FormDefinition, user_input_tool
+from turnhold.actors.loader import AgentLoader, AgentTable
+from turnhold.actors.model import ChatModel, ModelRequest
+from turnhold.actors.policies import ApprovalDecision
+from turnhold.actors.tools import Tool, tool
+
+
+class Item(msgspec.Struct):
+    sku: str
+
+
+@dataclass
+class Stay:
+    nights: int
+
+
+class Address(TypedDict):
+    street: str
+
+
+class Services:
+    rate: float = 1.5
+
+
+class Model:
+    async def complete(self, request: ModelRequest) -> AiMessage:
+        return AiMessage(request.agent_id)
+
+
+@tool
+def plain(order_id: str, amount: int = 1) -> float:
+    return amount * 1.5
+
+
+@tool(approval=True, effect="once", timeout=3, sensitive=("card",))
+async def with_options(card: str) -> list[int]:
+    return [len(card)]
+
+
+@tool(approval=lambda amount: amount > 3)
+def asked(amount: int) -> None: ...
+
+
+def decide(call: ToolCall) -> ApprovalDecision:
+    return ApprovalDecision.deny(reason=call.name)
+
+
+async def decide_later(amount: int) -> bool:
+    return amount > 3
+
+
+assert_type(plain("o"), float)
+assert_type(plain(order_id="o", amount=3), float)
+assert_type(tool(plain.function, approval=decide)("o"), float)
+assert_type(tool(plain.function, approval=decide_later)("o"), float)
+
+plain(3)  # pyright: ignore[reportArgumentType]
+plain("o", price=3)  # pyright: ignore[reportCallIssue]
+plain.name = "x"  # pyright: ignore[reportAttributeAccessIssue]
+tool(plain.function, effect="twice")  # pyright: ignore[reportArgumentType]
+tool(plain.function, approval="yes")  # pyright: ignore[reportArgumentType]
+
+
+class Desk:
+    async def book(self, seat: int) -> str:
+        return str(seat)
+
+
+async def calls() -> None:
+    assert_type(await with_options("4111"), list[int])
+    later: Coroutine[Any, Any, list[int]] = with_options("4111")
+    assert_type(await later, list[int])
+    assert_type(await tool(Desk().book)(seat=3), str)
+
+
+by_schema = Tool.from_schema("x", "Takes a.", {"type": "object"}, plain.function)
+assert_type(by_schema("o"), float)
+
+item = FormDefinition("item", description="An item.", schema=Item)
+stay = FormDefinition("stay", description="A stay.", schema=Stay, expires_in=60, on_expiry="default", default=Stay(1))
+address = FormDefinition("address", description="An address.", schema=Address)
+untyped = FormDefinition("any", description="Anything.", schema={"type": "object"})
+assert_type(item, FormDefinition[Item])
+assert_type(user_input_tool(item, stay, untyped).name, str)
+
+
+@tool
+async def in_context(ctx: ToolContext[Services], seat: int) -> float:
+    assert_type(ctx.form(item), Item)
+    assert_type(ctx.form(stay), Stay)
+    assert_type(ctx.form(address), Address)
+    assert_type(ctx.form(untyped), Any)
+    assert_type(ctx.services, Services)
+    assert_type(ctx.idempotency_key, str)
+    assert_type(ctx.cancel_requested, bool)
+    assert_type(ToolContext.current(), ToolContext[Any])
+    done = {"seats": [seat]}
+    await ctx.progress("half", seat=seat, done=done)
+    return ctx.services.rate
+
+
+model: ChatModel = Model()
+agent = Agent("shop", model=Model(), tools=[plain, with_options, Desk().book, user_input_tool(item)], attributes={"team": "a"})
+assert_type(agent.tool("plain"), Tool[..., Any] | None)
+assert_type(agent.replace(version="2"), Agent)
+Agent("shop", "2", model=Model())  # pyright: ignore[reportCallIssue]
+Agent("shop")  # pyright: ignore[reportCallIssue]
+loader: AgentLoader = AgentTable([agent])
