@@ -1,0 +1,251 @@
+-- What the scripts share. The loader puts clock.lua and this file before each of them.
+--
+-- Every key of a script carries the tag {ns:pp} of one partition, so all are in one slot. KEYS 1 to 4 are always:
+--   wake    zset  turn -> ms from which it may be claimed; only turns without an owner
+--   leases  zset  turn -> ms at which its lease ends; only turns with an owner
+--   turns   zset  turn -> 1e13 * number of its status + created: the turns of a status, by creation
+--   bell    channel: 'saved <turn> <version> <last event>' and 'work <turn>'
+-- Other keys of a partition:
+--   waits   zset  wait id -> created      open    hash  conversation -> its open turn
+--   over    zset  root -> ms at which its tree may be dropped      parked  zset  quarantined turn -> since
+-- Keys of a tree:
+--   r:<root> hash  receipts: w<wait> -> body, c<command> -> wait, k<call> -> wait
+--   y:<root> hash  replies: message id -> at \0 body; lives 10 minutes after the last one
+--   k:<root> list  children
+-- Keys of a turn, always named in this order:
+--   t hash: st state S R A T, own activation, nd node, ep epoch, lu lease end, v version, sid last save id, sc schema,
+--           ss status, ev number of events, cx open cancel, ca acknowledged cancel, cr crashes, q quarantine,
+--           qa since, us usage, su usage of the tree (in the root's), pa parent, ag agent, av its version,
+--           cv conversation, tn tenant, dg digest, cre created, upd updated. Fields that say nothing are absent or
+--           empty. A value over 64 bytes makes Redis store all of them in a larger form (about 1 KB more).
+--   i list: unread mail, message id \0 command \0 wait \0 at \0 body
+--   d zset: message ids seen, at; lives 24 hours after the last one
+--   s string: snapshot
+--   h list: history
+--   e list: event batches, first \0 count \0 epoch \0 body
+--   w list: open waits, wait id \0 row
+local call, NUL = redis.call, '\0'
+local WAKE, LEASES, TURNS, BELL = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local REPLIES_MS, SEEN_MS = 600000, 86400000
+
+local function int(n) return string.format('%.0f', n) end
+local function bit(truth) return truth and 1 or 0 end
+
+local place = 0
+local function arg() place = place + 1 return ARGV[place] end
+local function num() return tonumber(arg()) end
+local function optional() local text = arg() return text ~= '' and text or nil end
+local function args() local list = {} for n = 1, num() do list[n] = arg() end return list end
+
+local function keys_of_turn(first)
+  return {t = KEYS[first], i = KEYS[first + 1], d = KEYS[first + 2], s = KEYS[first + 3], h = KEYS[first + 4],
+          e = KEYS[first + 5], w = KEYS[first + 6]}
+end
+
+-- ClaimBy as ARGV: activation ('' no claim, nothing follows), node, lease_ms, schema, tail, batch,
+-- number of agents (-1 any), agents
+local function claim_by()
+  local by = {activation = optional()}
+  if not by.activation then return nil end
+  by.node, by.lease, by.schema, by.tail, by.batch = arg(), num(), num(), num(), num()
+  local count = num()
+  if count >= 0 then by.agents = {} end
+  for _ = 1, count do by.agents[arg()] = true end
+  return by
+end
+
+local function read(key)
+  local v = call('HMGET', key, 'st', 'own', 'nd', 'ep', 'lu', 'v', 'sid', 'sc', 'ev', 'ss', 'cx', 'ca', 'cr', 'q', 'cre',
+                 'us')
+  if not v[1] then return nil end
+  return {state = v[1], owner = v[2] ~= '' and v[2], node = v[3] ~= '' and v[3], epoch = tonumber(v[4] or 0),
+          lease = tonumber(v[5] or 0), version = tonumber(v[6]), save_id = v[7], schema = tonumber(v[8]),
+          events = tonumber(v[9]), status = v[10], cancel = v[11], acked = v[12], crashes = tonumber(v[13] or 0),
+          quarantine = v[14], created = tonumber(v[15]), usage = v[16] or '0,0,0,0'}
+end
+
+local function shows(turn, activation, epoch) return turn.owner == activation and turn.epoch == epoch end
+local function parked(turn) return turn.quarantine and not turn.cancel and not turn.acked end
+
+local function runs(by, key, turn)
+  if turn.schema > by.schema then return false end
+  if not by.agents then return true end
+  local agent = call('HMGET', key, 'ag', 'av')
+  return by.agents[agent[1] .. '@' .. agent[2]] == true
+end
+
+local function ring_work(id) call('PUBLISH', BELL, 'work ' .. id) end
+
+local CODES = {READY = 1, RUNNING = 2, WAITING_FOR_USER = 3, WAITING_FOR_APPROVAL = 4, WAITING_FOR_CHILD = 5,
+               RETRY_SCHEDULED = 6, IN_DOUBT = 7, COMPLETED = 8, FAILED = 9, CANCELLED = 10,
+               MAX_ITERATIONS_REACHED = 11, MAX_STEPS_REACHED = 12, BUDGET_EXCEEDED = 13}
+local function index_status(id, status, created)
+  call('ZADD', TURNS, int((CODES[status] or 0) * 1e13 + created), id)
+end
+
+local function push(key, list)
+  for first = 1, #list, 1000 do call('RPUSH', key, unpack(list, first, math.min(first + 999, #list))) end
+end
+
+-- NewTurn as ARGV: turn, parent, agent, version, conversation, tenant, digest, schema, status, wake, snapshot,
+-- number of messages, messages, number of events, their body
+local function new_turn()
+  local new = {id = arg(), fields = {'st', 'S', 'v', '0', 'ep', '0', 'cre', int(now), 'upd', int(now)}}
+  for _, name in ipairs({'pa', 'ag', 'av', 'cv', 'tn', 'dg', 'sc', 'ss'}) do
+    local value = arg()
+    new[name] = value
+    if value ~= '' then new.fields[#new.fields + 1] = name new.fields[#new.fields + 1] = value end
+  end
+  new.wake, new.snapshot, new.messages, new.events, new.body = tonumber(arg()), arg(), args(), num(), arg()
+  return new
+end
+
+local function add(key, new)
+  call('HSET', key.t, 'ev', int(new.events), unpack(new.fields))
+  call('SET', key.s, new.snapshot)
+  push(key.h, new.messages)
+  if new.events > 0 then call('RPUSH', key.e, '1\0' .. int(new.events) .. '\0' .. '0\0' .. new.body) end
+  index_status(new.id, new.ss, now)
+  return {state = 'S', owner = false, node = false, epoch = 0, version = 0, schema = tonumber(new.sc),
+          events = new.events, status = new.ss, crashes = 0, created = now}
+end
+
+local function rouse(key, turn, id)
+  if turn.owner or parked(turn) then return end
+  if turn.state ~= 'R' then call('HSET', key, 'st', 'R') end
+  call('ZADD', WAKE, 'LT', int(now), id)
+end
+
+local function schedule(key, turn, id, wake)
+  if not wake then return end
+  if wake <= now then return rouse(key, turn, id) end
+  call('ZADD', WAKE, int(wake), id)
+end
+
+local function due(id)
+  local wake = call('ZSCORE', WAKE, id)
+  return wake and tonumber(wake) <= now, wake
+end
+
+local function own(key, turn, id, by)
+  local lease = int(now + by.lease)
+  if turn.owner == by.activation then -- its own claim, whose reply was lost
+    call('HSET', key.t, 'lu', lease)
+  else
+    turn.epoch = math.max(turn.epoch + 1, now)
+    call('HSET', key.t, 'st', 'A', 'own', by.activation, 'nd', by.node, 'ep', int(turn.epoch), 'lu', lease)
+    call('ZREM', WAKE, id)
+  end
+  call('ZADD', LEASES, lease, id)
+  return {'CLAIMED', turn.epoch, turn.version, turn.schema, call('GET', key.s), now,
+          call('LRANGE', key.i, 0, by.batch - 1), turn.cancel or false, turn.crashes,
+          by.tail > 0 and call('LRANGE', key.h, -by.tail, -1) or {}, call('LLEN', key.h), turn.events,
+          bit(turn.quarantine)}
+end
+
+local function rouse_or_own(key, turn, id, by, wakes, fresh)
+  if by and turn.state ~= 'T' then
+    local fits = turn.owner == by.activation
+    if not turn.owner then fits = not parked(turn) and (wakes or due(id)) and runs(by, key.t, turn) end
+    if fits then return own(key, turn, id, by) end
+  end
+  if wakes then rouse(key.t, turn, id) ring_work(id) end
+  return {'DELIVERED', now, turn.node, bit(fresh), bit(turn.quarantine)}
+end
+
+-- Whether mail waits for so long that its id may no longer be among those seen.
+local function old(mail) return tonumber(string.match(mail, '^%Z*%z%Z*%z%Z*%z(%d+)')) + SEEN_MS <= now end
+
+local function seen(key, message)
+  if call('ZSCORE', key.d, message) then return true end
+  local oldest = call('LINDEX', key.i, 0)
+  if not oldest or not old(oldest) then return false end
+  for _, mail in ipairs(call('LRANGE', key.i, 0, -1)) do
+    if string.sub(mail, 1, #message + 1) == message .. NUL then return true end
+  end
+  return false
+end
+
+local function see(key, message)
+  call('ZADD', key.d, 'NX', int(now), message)
+  call('PEXPIRE', key.d, SEEN_MS)
+end
+
+-- Mail as ARGV: message id, command id, wait id, body
+local function mail_of()
+  local mail = {id = arg(), command = arg(), wait = arg()}
+  mail.body = arg()
+  return mail
+end
+
+local function post(key, mail)
+  call('RPUSH', key.i, mail.id .. NUL .. mail.command .. NUL .. mail.wait .. NUL .. int(now) .. NUL .. mail.body)
+  call('ZREMRANGEBYSCORE', key.d, '-inf', int(now - SEEN_MS))
+  see(key, mail.id)
+end
+
+local function send(key, id, mail)
+  local turn = read(key.t)
+  if not turn or turn.state == 'T' or seen(key, mail.id) then return end
+  post(key, mail)
+  rouse(key.t, turn, id)
+  ring_work(id)
+end
+
+local function raise_cancel(key, turn, cause)
+  if turn.cancel or turn.acked then return false end
+  call('HSET', key, 'cx', cause)
+  turn.cancel = cause
+  return true
+end
+
+-- Whether a turn with an open flag was parked since, so that the flag has to wake it once more.
+local function stuck(turn, id) return turn.cancel and not call('ZSCORE', WAKE, id) end
+
+local function answer(replies, message, body)
+  call('HSET', replies, message, int(now) .. NUL .. body)
+  call('PEXPIRE', replies, REPLIES_MS)
+  local size = call('HLEN', replies)
+  if size <= 64 or size <= tonumber(call('HGET', replies, '') or 64) then return end
+  local all, left = call('HGETALL', replies), 0 -- rarely: the bound, kept under the empty id, doubles with what is left
+  for n = 1, #all, 2 do
+    local at = tonumber(string.match(all[n + 1], '^(%d+)%z') or now)
+    if at + REPLIES_MS <= now then call('HDEL', replies, all[n]) else left = left + 1 end
+  end
+  call('HSET', replies, '', int(math.max(64, 2 * left)))
+end
+
+local function answered(replies, message)
+  local at, body = string.match(call('HGET', replies, message) or '', '^(%d+)%z(.*)$')
+  return at and tonumber(at) + REPLIES_MS > now and body
+end
+
+local function release(key, id, state)
+  call('HSET', key, 'st', state, 'own', '', 'nd', '')
+  call('ZREM', LEASES, id)
+end
+
+local function close_wait(key, waits, wait)
+  for _, row in ipairs(call('LRANGE', key.w, 0, -1)) do
+    if string.sub(row, 1, #wait + 1) == wait .. NUL then
+      call('LREM', key.w, 1, row)
+      call('ZREM', waits, wait)
+      return
+    end
+  end
+end
+
+-- What the end of a turn does beside its own state: `beside` names waits, open, over, parked, replies, root record.
+local function finish(key, turn, beside, id, closing, retention)
+  if turn.quarantine then
+    call('HDEL', key.t, 'q', 'qa')
+    call('ZREM', beside.parked, id)
+  end
+  for _, mail in ipairs(call('LRANGE', key.i, 0, -1)) do answer(beside.replies, string.match(mail, '^%Z*'), closing) end
+  for _, row in ipairs(call('LRANGE', key.w, 0, -1)) do call('ZREM', beside.waits, string.match(row, '^%Z*')) end
+  call('DEL', key.i, key.w)
+  if beside.root ~= key.t then return end
+  call('ZADD', beside.over, int(now + retention), id)
+  local conversation = call('HGET', key.t, 'cv')
+  if conversation and call('HGET', beside.open, conversation) == id then call('HDEL', beside.open, conversation) end
+end

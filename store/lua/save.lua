@@ -1,0 +1,151 @@
+-- SAVE: commit one transition of a turn, with all that it does beside the turn.
+-- KEYS: 1 wake, 2 leases, 3 turns, 4 bell, 5 waits, 6 open, 7 over, 8 parked, 9 receipts, 10 replies, 11 children,
+--       12 root record, 13 to 19 the turn's t i d s h e w, then t i d s h e of each child, t i d of each turn to
+--       deliver to, t of each turn to cancel
+-- ARGV: turn, activation, epoch, version, save_id, mode (K S R T), lease_ms, wake, schema, status, snapshot,
+--       progress, ack_cancel ('1' or '0'), usage ('in,out,total,calls'), closing, retention_ms, batch, messages_at,
+--       events_at; then, each with its number before it: messages; events (one body); consumed message ids;
+--       receipts (wait, command, call, body); replies (message id, body); closed waits; opened waits (id, created, row);
+--       children (NewTurn); deliveries (turn, Mail); cancels (turn, cause)
+-- Replies: FENCED node | BEHIND version messages events | CONFLICT version
+--          | SAVED version now owned mail[] cancel usage replayed
+local key = keys_of_turn(13)
+local id, activation, epoch, version, save_id, mode = arg(), arg(), num(), num(), arg(), arg()
+local lease, wake, schema, status, snapshot = num(), optional(), arg(), arg(), arg()
+local progress, acks, usage, closing, retention, batch = arg() == '1', arg() == '1', arg(), arg(), num(), num()
+local messages_at, events_at = num(), num()
+local RECEIPTS, REPLIES, ROOT = KEYS[9], KEYS[10], KEYS[12]
+local turn, total = read(key.t), call('HGET', ROOT, 'su') or '0,0,0,0'
+
+local function saved(at, owned, replayed)
+  return {'SAVED', at, now, bit(owned), owned and call('LRANGE', key.i, 0, batch - 1) or {},
+          owned and turn.cancel or false, total, bit(replayed)}
+end
+
+if not turn then return {'FENCED', false} end
+if turn.save_id == save_id then return saved(turn.version, shows(turn, activation, epoch), true) end
+if not shows(turn, activation, epoch) then return {'FENCED', turn.node} end
+local length = call('LLEN', key.h)
+if turn.version < version or length < messages_at or turn.events < events_at then
+  return {'BEHIND', turn.version, length, turn.events}
+end
+if turn.version > version or length > messages_at or turn.events > events_at then return {'CONFLICT', turn.version} end
+
+-- state, history, events
+push(key.h, args())
+local events, body = num(), arg()
+if events > 0 then
+  call('RPUSH', key.e, int(events_at + 1) .. NUL .. int(events) .. NUL .. int(epoch) .. NUL .. body)
+end
+call('SET', key.s, snapshot)
+local fields = {'v', int(version + 1), 'sid', save_id, 'upd', int(now)}
+local function set(name, value) fields[#fields + 1] = name fields[#fields + 1] = value end
+if tonumber(schema) ~= turn.schema then set('sc', schema) end
+if events > 0 then set('ev', int(events_at + events)) end
+if status ~= turn.status then
+  set('ss', status)
+  index_status(id, status, turn.created)
+end
+if progress and turn.crashes > 0 then call('HDEL', key.t, 'cr') end
+if acks and turn.cancel then
+  set('ca', turn.cancel)
+  call('HDEL', key.t, 'cx')
+  turn.acked, turn.cancel = turn.cancel, false
+end
+if turn.usage ~= usage then
+  local function numbers(text) return {string.match(text, '(%d+),(%d+),(%d+),(%d+)')} end
+  local sum, was, is = numbers(total), numbers(turn.usage), numbers(usage)
+  for n = 1, 4 do sum[n] = int(sum[n] - was[n] + is[n]) end
+  total = table.concat(sum, ',')
+  set('us', usage)
+  if ROOT == key.t then set('su', total) else call('HSET', ROOT, 'su', total) end
+end
+
+-- By exact id, never by position: after a failover the head may be mail that this owner has not seen. It may also have
+-- forgotten mail that this owner has consumed: its id must count as seen when the sender repeats it.
+for _, message in ipairs(args()) do
+  local prefix = message .. NUL
+  local found = call('LINDEX', key.i, 0)
+  if found and string.sub(found, 1, #prefix) == prefix then
+    call('LPOP', key.i)
+  elseif found then
+    found = nil
+    for _, mail in ipairs(call('LRANGE', key.i, 0, -1)) do
+      if string.sub(mail, 1, #prefix) == prefix then found = mail end
+    end
+    if found then call('LREM', key.i, 1, found) end
+  end
+  if not found or old(found) then see(key, message) end
+end
+
+-- receipts, replies, waits
+for _ = 1, num() do
+  local wait, command, call_key, receipt = arg(), arg(), arg(), arg()
+  local pairs_of = {'w' .. wait, receipt}
+  if command ~= '' then pairs_of[3] = 'c' .. command pairs_of[4] = wait end
+  if call_key ~= '' then pairs_of[#pairs_of + 1] = 'k' .. call_key pairs_of[#pairs_of + 1] = wait end
+  call('HSET', RECEIPTS, unpack(pairs_of))
+end
+for _ = 1, num() do
+  local message = arg()
+  answer(REPLIES, message, arg())
+end
+for _, wait in ipairs(args()) do close_wait(key, KEYS[5], wait) end
+for _ = 1, num() do
+  local wait, created, row = arg(), arg(), arg()
+  close_wait(key, KEYS[5], wait)
+  call('RPUSH', key.w, wait .. NUL .. row)
+  call('ZADD', KEYS[5], created, wait)
+end
+
+-- other turns of the tree
+local other = 20
+for _ = 1, num() do
+  local new, child = new_turn(), keys_of_turn(other)
+  other = other + 6
+  if call('EXISTS', child.t) == 0 then
+    local cause = turn.cancel or turn.acked
+    local born = add(child, new)
+    call('RPUSH', KEYS[11], new.id)
+    if cause then raise_cancel(child.t, born, cause) end
+    schedule(child.t, born, new.id, cause and now or new.wake)
+    ring_work(new.id)
+  end
+end
+for _ = 1, num() do
+  local target, mail = arg(), mail_of()
+  send(keys_of_turn(other), target, mail)
+  other = other + 3
+end
+for _ = 1, num() do
+  local target, cause = arg(), arg()
+  local it = KEYS[other] == key.t and turn or read(KEYS[other])
+  if it and it.state ~= 'T' and (raise_cancel(KEYS[other], it, cause) or stuck(it, target)) then
+    rouse(KEYS[other], it, target)
+    ring_work(target)
+  end
+  other = other + 1
+end
+
+-- ownership
+-- One script and one slot: whoever delivers or cancels after this finds no owner and wakes the turn.
+local keeps = mode == 'K' or mode == 'S' and (turn.cancel or call('EXISTS', key.i) == 1)
+if keeps then
+  set('lu', int(now + lease))
+  call('ZADD', LEASES, int(now + lease), id)
+else
+  set('st', mode)
+  set('own', '')
+  set('nd', '')
+  call('ZREM', LEASES, id)
+  if mode == 'R' then wake = int(now) end
+  if wake and mode ~= 'T' then call('ZADD', WAKE, wake, id) end
+end
+call('HSET', key.t, unpack(fields))
+if mode == 'T' then
+  local beside = {waits = KEYS[5], open = KEYS[6], over = KEYS[7], parked = KEYS[8], replies = REPLIES, root = ROOT}
+  finish(key, turn, beside, id, closing, retention)
+end
+call('PUBLISH', BELL, 'saved ' .. id .. ' ' .. int(version + 1) .. ' ' .. int(events_at + events))
+if mode == 'R' then ring_work(id) end
+return saved(version + 1, keeps, false)
