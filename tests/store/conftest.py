@@ -1,0 +1,27 @@
+"""The stores under test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from .both import Both
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[redis.Redis]:
+    """A client of the private Redis, which is empty."""
+    with redis.Redis.from_url(redis_url) as connected:
+        connected.flushdb()
+        yield connected
+
+
+@pytest.fixture
+def both(client: redis.Redis) -> Both:
+    """A turn in Redis and in memory."""
+    return Both(client)
