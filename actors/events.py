@@ -8,7 +8,7 @@ from datetime import datetime
 from .record import JsonObject, Record
 
 
-class EventType(str, enum.Enum):
+class EventType(enum.StrEnum):
     """What happened."""
 
     TURN_STARTED = "TURN_STARTED"

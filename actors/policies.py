@@ -20,7 +20,7 @@ def _limit(record: object, name: str, least: int = 0) -> None:
         raise InvalidDefinition(f"{type(record).__name__}.{name} must be None or a whole number of at least {least}, not {value!r}")
 
 
-def span(record: object, name: str) -> None:
+def span(record: Record, name: str) -> None:
     """Turn a duration field of a frozen record into a timedelta, in place.
 
     :raises InvalidDefinition: if the value is not a duration or is negative.

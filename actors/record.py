@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import msgspec
 
 if TYPE_CHECKING:
-    JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
+    JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 else:
     JsonValue = Any
 
 JsonObject: TypeAlias = dict[str, JsonValue]
 Seconds: TypeAlias = timedelta | float | int
-
-R = TypeVar("R", bound="Record")
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -30,7 +28,7 @@ class Record(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self)
 
     @classmethod
-    def from_dict(cls: type[R], data: object) -> R:
+    def from_dict(cls, data: object) -> Self:
         """Rebuild a record from what `to_dict` gave.
 
         :raises ValueError: if a field is missing or of a wrong type (the message names its path).
@@ -60,7 +58,7 @@ class Record(msgspec.Struct, frozen=True):
 
 def utc(ms: int) -> datetime:
     """Return store milliseconds as an aware UTC time."""
-    return datetime.fromtimestamp(ms / 1000, timezone.utc)
+    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def milliseconds(value: Seconds) -> int:

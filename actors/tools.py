@@ -402,7 +402,7 @@ def tool(
 def control_tool(name: str, description: str, parameters: JsonObject, forms: tuple[FormDefinition[Any], ...]) -> Tool[..., Any]:
     """Make a tool that the runtime itself handles; its function is never called."""
 
-    def never(arguments: JsonObject) -> None:  # noqa: ARG001 - its name says that it takes them all
+    def never(arguments: JsonObject) -> None:
         raise InvalidDefinition(f"{name} is handled by the runtime, not called")
 
     options = _Options(name, description, False, "repeatable", None, False, False, (), None, None, parameters, forms)

@@ -20,7 +20,7 @@ SCHEMA = 1
 EffectKind: TypeAlias = Literal["once", "repeatable"]
 
 
-class Status(str, enum.Enum):
+class Status(enum.StrEnum):
     """The statuses of a turn."""
 
     READY = "READY"
@@ -68,7 +68,7 @@ WAITING = {
 BLOCKED = frozenset(WAITING.values())
 
 
-class CallStatus(str, enum.Enum):
+class CallStatus(enum.StrEnum):
     """Where one call stands."""
 
     UNDECIDED = "undecided"  # the policy has not been asked, or has not answered

@@ -20,7 +20,7 @@ MAX_TEXT = 65_536
 MAX_DATA = 65_536
 
 
-class SuspensionType(str, enum.Enum):
+class SuspensionType(enum.StrEnum):
     """The kinds of waits."""
 
     USER_INPUT = "USER_INPUT"
@@ -30,7 +30,7 @@ class SuspensionType(str, enum.Enum):
     IN_DOUBT = "IN_DOUBT"
 
 
-class Phase(str, enum.Enum):
+class Phase(enum.StrEnum):
     """Where a turn goes on when nothing holds it."""
 
     MODEL = "MODEL"
@@ -64,7 +64,7 @@ class Suspension(Record, frozen=True, kw_only=True, omit_defaults=True):
     expires_at: datetime | None = None
 
 
-class CommandType(str, enum.Enum):
+class CommandType(enum.StrEnum):
     """The kinds of answers."""
 
     APPROVE_TOOL = "APPROVE_TOOL"
@@ -78,7 +78,7 @@ class CommandType(str, enum.Enum):
     FAIL_CALL = "FAIL_CALL"
 
 
-class Effect(str, enum.Enum):
+class Effect(enum.StrEnum):
     """What the end of a wait meant."""
 
     APPROVED = "APPROVED"

@@ -218,8 +218,8 @@ class Actor:
     async def _commit(self, draft: Draft, batch: list[m.Message]) -> bool:
         """Save a draft, then act on it.
 
-        A request to the model changes nothing outside, so it may leave while the save that holds it is under way; its reply waits in
-        the mailbox until the save is acknowledged, and dies with this actor if it is not.
+        A request to the model changes nothing outside, so it may leave while the save that holds it is under way; its reply waits
+        in the mailbox until the save is acknowledged, and dies with this actor if it is not.
         """
         answers = self.intake.answers(draft)
         if not draft.changed and not self.intake.consumed:
@@ -281,8 +281,8 @@ class Actor:
         watch.ring(self.turn_id, None if owned else self._rested(draft))
         if watch.listeners:
             first = draft.state.event_count - len(draft.events) + 1
-            for sequence, (type, at, data) in enumerate(draft.events, first):
-                watch.tell(codec.event_of(self._source(), type, at, data, sequence, self.token.epoch))
+            for sequence, (kind, at, data) in enumerate(draft.events, first):
+                watch.tell(codec.event_of(self._source(), kind, at, data, sequence, self.token.epoch))
 
     def _rested(self, draft: Draft) -> Rested:
         had_children = bool(draft.state.children or draft.original.children or draft.children)
@@ -342,7 +342,7 @@ class Actor:
     def _start_tool(self, action: RunTool, *, flagged: bool) -> None:
         call = next((call for call in self.state.calls if call.id == action.call_id), None)
         if call is None:
-            return
+            return None
         if not self.owns():
             return self.lose()
         if flagged:

@@ -1,8 +1,8 @@
 """How a message finds a turn, wherever it lives, and how its sender gets exactly one answer.
 
-Three paths: the turn lives here (its mailbox); nobody owns it (deliver and claim in one step); another node owns it (deliver, and wait
-for the answer that the owner's save stores under the message's id). A message keeps its id over all of them, so a repeated delivery
-is recognised, and a path that breaks in the middle is simply taken again.
+Three paths: the turn lives here (its mailbox); nobody owns it (deliver and claim in one step); another node owns it (deliver, and
+wait for the answer that the owner's save stores under the message's id). A message keeps its id over all of them, so a repeated
+delivery is recognised, and a path that breaks in the middle is simply taken again.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Commands:
         look = await self._host.call(base.Look(turn=turn_id))
         if not isinstance(look, base.Looked):
             raise TurnNotFound(turn_id)
-        fits = [item for item in waits_of(look) if self._fits(item, turn_id, look.parent is None, command)]
+        fits = [item for item in waits_of(look) if self._fits(item, turn_id, command, whole_tree=look.parent is None)]
         if len(fits) > 1:
             text = f"{len(fits)} open waits of turn {turn_id} fit; name one"
             raise SuspensionMismatch(text, turn_id=turn_id, command_id=command.command_id, open_waits=fits)
@@ -115,7 +115,7 @@ class Commands:
         return fits[0].turn_id, msgspec.structs.replace(command, wait=fits[0].id)
 
     @staticmethod
-    def _fits(item: Suspension, turn_id: str, whole_tree: bool, command: ResumeCommand) -> bool:
+    def _fits(item: Suspension, turn_id: str, command: ResumeCommand, *, whole_tree: bool) -> bool:
         if not whole_tree and item.turn_id != turn_id:
             return False
         if command.wait is not None:

@@ -1,4 +1,4 @@
-"""What an actor does outside: model requests, tool attempts, questions to policies. Each runs beside the mailbox and reports to it."""
+"""What an actor does outside: model requests, tool attempts, questions to policies; each reports to the mailbox."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ async def _invoke(
 async def _in_thread(
     actor: Actor, tool: Tool[..., object], bound: JsonObject, context: ToolContext[object], call: CallRecord, seconds: float | None
 ) -> object:
-    """Run a plain function in a worker thread. The thread is never killed: a limit ends only the waiting; the actor owns the rest."""
+    """Run a plain function in a worker thread, which is never killed: a limit ends only the waiting."""
 
     async def thread() -> object:
         try:

@@ -215,7 +215,7 @@ class Node:
     async def _watch_store(self) -> None:
         """Find out what other processes have done, where the store cannot ring for each of it.
 
-        "Look everywhere" is answered by two batched questions: how far are the watched trees, and is there mail for what lives here?
+        "Look everywhere" is answered by two batched questions: how far are the watched trees, and who that lives here has mail?
         """
         if self.poll_seconds is None:
             return

@@ -1,7 +1,7 @@
 """Which turns live here: claims, renewals, take-over, the bells.
 
-An entry in the registry is made before a claim is sent and removed only when the activation's last task (and thread) has ended, so a
-process has at most one activation of a turn, without a lock.
+An entry in the registry is made before a claim is sent and removed only when the activation's last task (and thread) has ended,
+so a process has at most one activation of a turn, without a lock.
 """
 
 from __future__ import annotations

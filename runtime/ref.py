@@ -24,6 +24,7 @@ from ..store import base, codec
 from . import inputs, views
 from .errors import refuse
 from .starting import find_agent
+from .watch import Subscription
 
 if TYPE_CHECKING:
     from .node import Node
@@ -68,7 +69,7 @@ class TurnRef:
         assert isinstance(reply, base.Entries)
         return readable(codec.decode_entries(self._id, reply.bodies))
 
-    async def settle(self, timeout: Seconds | None = None, through_retries: bool = False) -> TurnView:
+    async def settle(self, timeout: Seconds | None = None, through_retries: bool = False) -> TurnView:  # noqa: FBT001, FBT002
         """Wait until the tree is terminal, or nothing in it runs or can run now.
 
         :param timeout: seconds (or a timedelta) to wait at most.
@@ -114,7 +115,7 @@ class TurnRef:
         check_text("reason", reason, 4096, optional=True)
         limit = inputs.optional_seconds("timeout", timeout)
         await self._node.commands.cancel(self._id, reason or "")
-        return await self._until(limit, lambda view, look: views.tree_terminal(view, look))
+        return await self._until(limit, views.tree_terminal)
 
     async def suspend(self, message: str) -> None:
         """Ask a plain question; it is opened when the calls in flight have ended, before the model is asked again.
@@ -160,7 +161,7 @@ class TurnRef:
             if (after := reply.next) is None:
                 return items
 
-    async def events(self, after: int = 0, live: bool = True) -> AsyncIterator[Event]:
+    async def events(self, after: int = 0, live: bool = True) -> AsyncIterator[Event]:  # noqa: FBT001, FBT002
         """Yield the turn's events behind a cursor, then new ones as they are stored; ends after the terminal one.
 
         :param after: the sequence of the last event already seen; 0 for all.
@@ -207,7 +208,7 @@ class TurnRef:
     # ---------------------------------------------------------------------------------------------------------- inside
 
     @asynccontextmanager
-    async def _watching(self, *, live: bool = False) -> AsyncGenerator[views.Subscription]:
+    async def _watching(self, *, live: bool = False) -> AsyncGenerator[Subscription]:
         subscription = self._node.watch.add(self._id, live=live)
         try:
             yield subscription

@@ -11,19 +11,7 @@ from ..actors.turn import Status
 from ..actors.view import Owner, Quarantine, TurnView, view_of
 from ..actors.waits import Suspension, SuspensionType
 from ..store import base, codec
-from .watch import Rested, Subscription
-
-__all__ = [
-    "Done",
-    "Subscription",
-    "alone",
-    "readable_views",
-    "settled",
-    "tree_terminal",
-    "view_of_look",
-    "view_of_rested",
-    "waits_of",
-]
+from .watch import Rested
 
 Done: TypeAlias = Callable[[TurnView, "base.Looked | None"], bool]
 

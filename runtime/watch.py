@@ -33,7 +33,7 @@ class Subscription:
 
     __slots__ = ("live", "rested", "rung", "waiter", "wants_live")
 
-    def __init__(self, wants_live: bool) -> None:
+    def __init__(self, *, wants_live: bool) -> None:
         self.wants_live = wants_live
         self.rung = True
         self.rested: Rested | None = None
@@ -63,7 +63,7 @@ class Watch:
 
     def add(self, turn_id: str, *, live: bool = False) -> Subscription:
         """Start watching the tree of a turn."""
-        subscription = Subscription(live)
+        subscription = Subscription(wants_live=live)
         self._trees.setdefault(root_of(turn_id), set()).add(subscription)
         return subscription
 

@@ -71,8 +71,8 @@ def encode_events(events: Sequence[RawEvent]) -> bytes:
 def decode_events(state: EventSource, first: int, epoch: int, body: bytes) -> list[Event]:
     """Decode the events of one save, numbered from `first`."""
     return [
-        event_of(state, type, at, data, sequence, epoch)
-        for sequence, (type, at, data) in enumerate(_decode(_events, state.turn_id, body), first)
+        event_of(state, kind, at, data, sequence, epoch)
+        for sequence, (kind, at, data) in enumerate(_decode(_events, state.turn_id, body), first)
     ]
 
 

@@ -101,7 +101,7 @@ def end_step(draft: Draft) -> None:
 
 
 def _ready(draft: Draft) -> list[CallRecord]:
-    """Return the calls that may be considered or started now. A sequential call runs alone, after all before and before all behind it."""
+    """Return the calls that may be considered or started now; a sequential one runs alone, in its place."""
     ready: list[CallRecord] = []
     busy = any(call.status is CallStatus.RUNNING for call in draft.state.calls)
     open_before = blocked = False

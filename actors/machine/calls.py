@@ -40,7 +40,7 @@ def finish(draft: Draft, call: CallRecord, result: str) -> None:
 def failed(draft: Draft, message: ToolFailed) -> None:
     """An attempt failed: tell the model, try again, ask a person, or fail the turn."""
     if (call := _running(draft, message.call_id, message.attempt)) is None:
-        return
+        return None
     draft.progress = True
     error = message.error
     data: JsonObject = {"toolCallId": call.id, "toolName": call.name, "errorType": error.type, "error": error.message}
@@ -62,7 +62,7 @@ def failed(draft: Draft, message: ToolFailed) -> None:
 def form_asked(draft: Draft, message: FormAsked) -> None:
     """An attempt left, before any side effect, to ask for a form."""
     if (call := _running(draft, message.call_id, message.attempt)) is None:
-        return
+        return None
     draft.progress = True
     if draft.state.ending is not None:
         return finish(draft, call, texts.failed("cancelled", "The turn ended while the call asked for a form."))

@@ -9,7 +9,7 @@ import msgspec
 from .. import ids, schema
 from ..chat import CallEdited, UserMessage
 from ..events import EventType
-from ..record import JsonObject
+from ..record import JsonObject, JsonValue
 from ..results import result_text
 from ..turn import CallRecord, CallStatus, OpenWait
 from ..waits import CommandType, Effect, Receipt, ResumeCommand
@@ -187,7 +187,7 @@ def _submit(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> None:
     submit(draft, wait, asked.value)
 
 
-def submit(draft: Draft, wait: OpenWait, value: object) -> None:
+def submit(draft: Draft, wait: OpenWait, value: JsonValue) -> None:
     """Hand form data over: to the model as its call's result, or to the function that asked, which is started again."""
     call, key = _of(draft, wait), wait.form_key or ""
     if call.attempt == 0:

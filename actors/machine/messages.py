@@ -5,7 +5,7 @@ Those that may come as mail (`MailMessage`) are stored; the others live and die 
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -127,8 +127,8 @@ class ToolReturned(msgspec.Struct, frozen=True):
 class ToolFailed(msgspec.Struct, frozen=True):
     """An attempt of a call failed.
 
-    ``told``: the tool raised ToolError, or its arguments were wrong: the model is told. ``error``: any other exception. ``timeout``:
-    the waiting has ended, the function may still run. ``loop``: FormLoop. ``interrupted``: cancelled by us.
+    ``told``: the tool raised ToolError, or its arguments were wrong: the model is told. ``error``: any other exception.
+    ``timeout``: the waiting has ended, the function may still run. ``loop``: FormLoop. ``interrupted``: cancelled by us.
     `text` is what the model reads if the turn goes on.
     """
 
@@ -144,7 +144,7 @@ class FormAsked(msgspec.Struct, frozen=True):
 
     call_id: str
     attempt: int
-    form: FormDefinition
+    form: FormDefinition[Any]
 
 
 class DeadlinePassed(msgspec.Struct, frozen=True):
@@ -152,7 +152,7 @@ class DeadlinePassed(msgspec.Struct, frozen=True):
 
 
 class HandOff(msgspec.Struct, frozen=True):
-    """The node drains: what runs here and is not over is put back, or in doubt. `running` are calls whose thread cannot be stopped."""
+    """The node drains: what runs here is put back, or in doubt. `running` are calls whose thread cannot be stopped."""
 
     running: frozenset[str] = frozenset()
 

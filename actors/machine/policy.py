@@ -1,6 +1,8 @@
-"""What happens to a new call before it may start: is it a call at all, and may it run without a person?"""
+"""What happens to a new call before it may start: whether it is a call at all, and whether it may run without a person."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 
@@ -21,7 +23,7 @@ ALLOW = ApprovalDecision.allow()
 FIRST_BACK_OFF, MOST_BACK_OFF = 1000, 60_000
 
 
-def asks(agent: Agent, tool: Tool) -> bool:
+def asks(agent: Agent, tool: Tool[..., Any]) -> bool:
     """Tell whether code of the user has to be asked about calls of a tool."""
     return agent.approval is not None or callable(tool.approval)
 
@@ -58,7 +60,7 @@ def refuse(draft: Draft, call: CallRecord, type: str, message: str, **more: Json
     draft.emit(EventType.TOOL_FAILED, {"toolCallId": call.id, "toolName": call.name, "error": message})
 
 
-def decide(draft: Draft, call: CallRecord, tool: Tool, decision: ApprovalDecision) -> None:
+def decide(draft: Draft, call: CallRecord, tool: Tool[..., Any], decision: ApprovalDecision) -> None:
     """Apply a decision. A call that a person has just approved (with edited arguments) is only held by a refusal."""
     effect = tool.effect or ("once" if decision.outcome == "require" or call.approved else "repeatable")
     call = msgspec.structs.replace(call, effect=effect, policy_failures=0)
@@ -101,7 +103,7 @@ def failed(draft: Draft, message: PolicyFailed) -> None:
     open_retry(draft, call, delay, f"the approval policy failed: {error.message}", call.policy_failures)
 
 
-def _ask_form(draft: Draft, call: CallRecord, forms: tuple[FormDefinition, ...]) -> None:
+def _ask_form(draft: Draft, call: CallRecord, forms: tuple[FormDefinition[Any], ...]) -> None:
     key = call.effective.get("form_key")
     for form in forms:
         if form.form_key == key:

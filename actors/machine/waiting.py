@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from .. import ids
@@ -73,7 +75,7 @@ def open_approval(draft: Draft, call: CallRecord, decision: ApprovalDecision, as
     draft.emit(EventType.TOOL_APPROVAL_REQUESTED, data)
 
 
-def open_form(draft: Draft, call: CallRecord, form: FormDefinition, assignee: str | None = None) -> None:
+def open_form(draft: Draft, call: CallRecord, form: FormDefinition[Any], assignee: str | None = None) -> None:
     """Let a call wait for a form; the schema is frozen into the wait."""
     call, name = _numbered(draft, call)
     title = form.json_schema.get("title")
