@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import copy
+import sqlite3
 from typing import TYPE_CHECKING, Any
 
 from turnhold.store.memory_core import MemoryCore
+from turnhold.store.sqlite_core import SqliteCore
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from turnhold.store import base as b
 
 
@@ -25,3 +29,21 @@ class Memory:
 
     def put_back(self, taken: Any) -> None:
         self.core = copy.deepcopy(taken)
+
+
+class Sqlite:
+    """A SQLite core on a file; put back in time by copying the whole database."""
+
+    def __init__(self, path: Path) -> None:
+        self.core = SqliteCore.open(path, synchronous="OFF")
+
+    def apply(self, op: b.Op, now: int) -> b.Reply:
+        return self.core.apply(op, now)
+
+    def take(self) -> Any:
+        copied = sqlite3.connect(":memory:")
+        self.core.connection.backup(copied)
+        return copied
+
+    def put_back(self, taken: Any) -> None:
+        taken.backup(self.core.connection)

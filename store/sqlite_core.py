@@ -1,0 +1,137 @@
+"""The synchronous core of the SQLite store: transactions, time and format, on one connection."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from ..actors.errors import StoreUnavailable
+from . import base
+from .base import Op, Reply
+from .rules import OPERATIONS
+from .sqlite_reads import SqliteReads
+
+FORMAT = 1
+OLDEST_SQLITE = (3, 37, 0)
+BUSY_MS = 3_000
+READS = frozenset(
+    {
+        *(base.ReadMail, base.Find, base.Look, base.ReadHistory, base.ReadEvents, base.ReadReplies, base.Versions, base.Due),
+        *(base.Expired, base.ListWaits, base.ListTurns, base.OpenTurn, base.ListNodes),
+    }
+)
+
+
+class SqliteCore(SqliteReads):
+    """Applies operations to a database file, in transactions of its own."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__(connection)
+        self._now = 0
+
+    @classmethod
+    def open(cls, path: Path, *, synchronous: str = "FULL") -> SqliteCore:
+        """Open a file, and lay out its tables if it is new.
+
+        :raises StoreUnavailable: if it cannot be opened, is of an unknown format, or SQLite is too old.
+        """
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+            raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is too old: 3.37 or later is needed")
+        try:
+            connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_MS / 1000)
+        except sqlite3.Error as fault:
+            raise StoreUnavailable(f"cannot open {path}: {fault}") from fault
+        try:
+            _prepare(connection, synchronous)
+        except (sqlite3.Error, StoreUnavailable) as fault:
+            connection.close()
+            raise StoreUnavailable(f"cannot use {path}: {fault}") from fault
+        return cls(connection)
+
+    @property
+    def latest(self) -> int:
+        """The greatest time seen so far."""
+        return self._now
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The connection, for what is not an operation on turns."""
+        return self._connection
+
+    def apply(self, op: Op, now: int) -> Reply:
+        """Apply one operation in its own transaction. :raises sqlite3.Error: if it could not be committed."""
+        return self._transact((op,), now)[0]
+
+    def apply_all(self, ops: Sequence[Op], now: int) -> list[Reply | Exception]:
+        """Apply operations in one transaction; one that raises leaves no trace, the others stand.
+
+        :raises sqlite3.Error: if nothing could be committed.
+        """
+        try:
+            return list(self._transact(ops, now))
+        except sqlite3.OperationalError:
+            raise
+        except Exception as fault:
+            if len(ops) == 1:
+                return [fault]
+            # nothing was committed: find out which one it was
+            return [self.apply_all((op,), now)[0] for op in ops]
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def _transact(self, ops: Sequence[Op], now: int) -> list[Reply]:
+        run, reads = self._run, all(type(op) in READS for op in ops)
+        run("BEGIN" if reads else "BEGIN IMMEDIATE")
+        try:
+            stored: int = run("SELECT value FROM meta WHERE key = 'now'").fetchone()[0]
+            self._now = now = max(now, stored, self._now)
+            before = self._connection.total_changes
+            replies: list[Reply] = []
+            for op in ops:
+                replies.append(getattr(self, OPERATIONS[type(op)])(op, now))
+                self.flush()
+            if self._connection.total_changes != before and now > stored:
+                run("UPDATE meta SET value = ? WHERE key = 'now'", (now,))
+            run("COMMIT")
+        except BaseException:
+            self._connection.rollback()
+            raise
+        finally:
+            self.forget()
+        return replies
+
+
+def _prepare(connection: sqlite3.Connection, synchronous: str) -> None:
+    run = connection.execute
+    (mode,) = run("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise StoreUnavailable(f"needs a local disk: journal mode {mode} instead of WAL")
+    for setting in (f"synchronous = {synchronous}", "wal_autocheckpoint = 4000", "cache_size = -16000", "temp_store = MEMORY"):
+        run(f"PRAGMA {setting}")
+    run("BEGIN IMMEDIATE")
+    try:
+        if run("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone() is None:
+            _create(connection)
+        row = run("SELECT value FROM meta WHERE key = 'format'").fetchone()
+        if row is None or row[0] != FORMAT:
+            found = "none" if row is None else row[0]
+            raise StoreUnavailable(f"its format is {found}, this release knows {FORMAT}")
+        run("COMMIT")
+    except BaseException:
+        connection.rollback()
+        raise
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+        raise StoreUnavailable("it is another program's database")
+    schema = resources.files(__package__ or "").joinpath("sql/schema.sql").read_text(encoding="utf-8")
+    text = "\n".join(line.partition("--")[0] for line in schema.splitlines())
+    for statement in text.split(";"):
+        if statement.strip():
+            connection.execute(statement)
+    connection.execute("INSERT INTO meta(key, value) VALUES ('format', ?), ('now', 0)", (FORMAT,))
