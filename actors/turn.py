@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from .chat import Usage
+from .chat import HistoryEntry, Usage
 from .policies import ExecutionPolicy, OnExpiry
 from .record import JsonObject, JsonValue
 from .waits import Phase, SuspensionType
@@ -164,7 +164,8 @@ class TurnState(msgspec.Struct, array_like=True, omit_defaults=True):
 
     Mutable for the machine's own draft; everybody else treats it as a value. `flushed` of the `calls` have their result in the
     history; `arrived` are texts (results of children) that enter it at the next boundary; `ending` is the terminal status that an
-    ending turn will have once its running calls are over.
+    ending turn will have once its running calls are over. `opening` is the beginning of the history of a turn that was started
+    where its agent is not known; the first executor puts the agent's instructions before it.
     """
 
     turn_id: str
@@ -209,3 +210,4 @@ class TurnState(msgspec.Struct, array_like=True, omit_defaults=True):
     ending_at: int = 0
     flushed: int = 0
     arrived: list[str] = []
+    opening: list[HistoryEntry] | None = None

@@ -111,8 +111,19 @@ class Commands:
             text = f"{len(fits)} open waits of turn {turn_id} fit; name one"
             raise SuspensionMismatch(text, turn_id=turn_id, command_id=command.command_id, open_waits=fits)
         if not fits:
+            await self._ended(turn_id, command)
             return turn_id, command
         return fits[0].turn_id, msgspec.structs.replace(command, wait=fits[0].id)
+
+    async def _ended(self, turn_id: str, command: ResumeCommand) -> None:
+        """Answer a command that names a call whose newest wait has ended."""
+        if command.wait is None:
+            return
+        reply = await self._host.call(base.Find(root=root_of(turn_id), calls=(call_key(turn_id, command.wait),)))
+        assert isinstance(reply, base.Found)
+        if (body := reply.bodies[0]) is not None:
+            outcome = from_receipt(codec.decode_receipt(turn_id, body), command, "wait", turn_id)
+            receipt_of(outcome, turn_id, command.command_id)
 
     @staticmethod
     def _fits(item: Suspension, turn_id: str, command: ResumeCommand, *, whole_tree: bool) -> bool:
@@ -145,7 +156,7 @@ class Commands:
             message_id,
             codec.encode_mail(message, self._host.settings.max_message),
             None if command is None else command.command_id,
-            self._wait_key(turn_id, command),
+            None if command is None or command.wait is None or "/" not in command.wait else command.wait,
         )
         while True:
             actor = self._placement.live(turn_id)
@@ -165,13 +176,6 @@ class Commands:
                 return future.result()
             except Rerouted:
                 continue
-
-    @staticmethod
-    def _wait_key(turn_id: str, command: ResumeCommand | None) -> str | None:
-        """Return the key under which the receipt of the wait that is meant would be found."""
-        if command is None or command.wait is None:
-            return None
-        return command.wait if "/" in command.wait else call_key(turn_id, command.wait)
 
     async def _deliver(
         self, turn_id: str, mail: base.Mail, command: ResumeCommand | None

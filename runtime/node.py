@@ -106,7 +106,7 @@ class Node:
 
     def new_id(self) -> str:
         """Return a new random id."""
-        return base32(self.world.token())
+        return self.world.token().hex()
 
     def _bell(self, kind: str, turn_id: str) -> None:
         if kind == "saved":
@@ -236,6 +236,7 @@ class Node:
             return {}
         reply = await self.call(base.Versions(turns=roots))
         assert isinstance(reply, base.Progress)
+        self.watch.ring_wide()
         found = dict(zip(roots, reply.turns, strict=True))
         for root, progress in found.items():
             if seen.get(root) != progress:

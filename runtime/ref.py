@@ -16,8 +16,9 @@ from ..actors.events import TERMINAL_EVENTS, Event
 from ..actors.history import readable
 from ..actors.ids import child_id, is_turn_id, root_of
 from ..actors.machine.draft import Noted, Outcome, Refusal
-from ..actors.machine.messages import StartChild, Suspend
+from ..actors.machine.messages import ChildEnded, StartChild, Suspend
 from ..actors.record import JsonObject, Seconds, duration
+from ..actors.turn import Failure, Status
 from ..actors.view import TurnView
 from ..actors.waits import MAX_TEXT, Receipt, ResumeCommand, check_text
 from ..store import base, codec
@@ -205,6 +206,28 @@ class TurnRef:
         if isinstance(await self._node.call(base.Revive(turn=self._id)), base.Gone):
             raise TurnNotFound(self._id)
 
+    async def discard(self, reason: str, *, by: str | None = None) -> None:
+        """End the record of a parked turn, whose snapshot perhaps nobody can read: FAILED; its parent and its conversation go on.
+
+        :raises TurnNotFound: if there is no such turn in quarantine.
+        """
+        check_text("reason", reason, 4096, empty=False)
+        check_text("by", by, 128, optional=True)
+        look = await self._look()
+        text = f"turn {self._id} was discarded{f' by {by}' if by else ''}: {reason}"
+        closing = codec.encode_outcome(Refusal("TurnClosed", text, status=Status.FAILED.value))
+        ended = ChildEnded(self._id, look.agent, Status.FAILED, None, Failure("Discarded", text))
+        mail = base.Mail(f"{self._id}/end", codec.encode_mail(ended, self._node.settings.max_message))
+        op = base.Discard(
+            turn=self._id,
+            status=Status.FAILED.value,
+            notify=None if look.parent is None else mail,
+            closing=closing,
+            retention_ms=self._node.settings.retention,
+        )
+        if isinstance(await self._node.call(op), base.Gone):
+            raise TurnNotFound(self._id)
+
     # ---------------------------------------------------------------------------------------------------------- inside
 
     @asynccontextmanager
@@ -242,6 +265,7 @@ class TurnRef:
                         return view
                 elif look_now:
                     look = await self._look()
+                    subscription.wide = look.live_turns > 1
                     view = views.view_of_look(look)
                     if done(view, look):
                         return view

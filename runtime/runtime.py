@@ -254,7 +254,7 @@ class Runtime:
         limit: int = 50,
         after: str | None = None,
     ) -> Page[TurnView]:
-        """List turns, oldest first. Unreadable ones are left out; `quarantined=True` names those that are parked."""
+        """List turns, oldest first; with `quarantined=True` those that are parked."""
         if status is not None and not isinstance(status, Status):
             raise InvalidDefinition(f"status must be a Status, not {status!r}")
         for name, value in (("agent", agent), ("conversation", conversation), ("root", root), ("tenant", tenant)):
@@ -272,7 +272,7 @@ class Runtime:
             )
         )
         assert isinstance(reply, base.TurnListing)
-        return Page(tuple(views.readable_views(reply.turns)), reply.next)
+        return Page(tuple(views.view_of_look(look) for look in reply.turns), reply.next)
 
     def conversation(self, conversation_id: str) -> ConversationRef:
         """Return a conversation's address; no I/O."""

@@ -102,6 +102,7 @@ async def start(node: Node, request: StartRequest) -> str:
         tenant=request.tenant,
         metadata=metadata,
         streaming=options.streaming if request.streaming is None else bool(request.streaming),
+        bound=found.agent is not None,
     )
     return await _create(node, request, draft, digest_of(found.id, message), by)
 

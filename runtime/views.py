@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import TypeAlias
 
 from ..actors.errors import SnapshotCorrupt, SnapshotTooNew
 from ..actors.record import utc
-from ..actors.turn import Status
+from ..actors.turn import Failure, Status, TurnState
 from ..actors.view import Owner, Quarantine, TurnView, view_of
-from ..actors.waits import Suspension, SuspensionType
+from ..actors.waits import Phase, Suspension, SuspensionType
 from ..store import base, codec
 from .watch import Rested
 
@@ -22,12 +22,18 @@ def waits_of(look: base.Looked) -> tuple[Suspension, ...]:
 
 
 def view_of_look(look: base.Looked) -> TurnView:
-    """Return the view of a stored record.
+    """Return the view of a stored record; of one that cannot be read here, what the record itself tells.
 
-    :raises SnapshotTooNew: if a newer release wrote it.
-    :raises SnapshotCorrupt: if it cannot be read.
+    A turn that was discarded ended by its record alone: its snapshot does not know.
     """
-    state = codec.decode_state(look.turn, look.schema, look.snapshot)
+    try:
+        state = codec.decode_state(look.turn, look.schema, look.snapshot)
+    except (SnapshotCorrupt, SnapshotTooNew) as error:
+        state = TurnState(look.turn, look.agent, look.agent_version, look.parent, look.conversation, look.tenant)
+        state.status, state.error = Status(look.status), Failure(type(error).__name__, str(error))
+        state.created_at, state.updated_at = look.created, look.updated
+    if look.state == "T" and not state.status.terminal:
+        state.status, state.phase, state.waits, state.completed_at = Status(look.status), Phase.FINISHED, [], look.updated
     owner = None
     if look.activation and look.node is not None:
         owner = Owner(look.node, utc(look.lease), look.epoch)
@@ -42,15 +48,6 @@ def view_of_look(look: base.Looked) -> TurnView:
         quarantine=quarantine,
         cancel_requested=look.cancel is not None,
     )
-
-
-def readable_views(looks: Iterable[base.Looked]) -> Iterator[TurnView]:
-    """Yield the views of those records that can be read here."""
-    for look in looks:
-        try:
-            yield view_of_look(look)
-        except (SnapshotCorrupt, SnapshotTooNew):
-            continue
 
 
 def alone(rested: Rested, turn_id: str) -> bool:

@@ -31,10 +31,11 @@ class Rested:
 class Subscription:
     """One watcher of one tree."""
 
-    __slots__ = ("live", "rested", "rung", "waiter", "wants_live")
+    __slots__ = ("live", "rested", "rung", "waiter", "wants_live", "wide")
 
     def __init__(self, *, wants_live: bool) -> None:
         self.wants_live = wants_live
+        self.wide = False
         self.rung = True
         self.rested: Rested | None = None
         self.live: deque[Event] = deque(maxlen=MAX_LIVE)
@@ -81,6 +82,13 @@ class Watch:
         for subscription in self._trees.get(root_of(turn_id), ()):
             subscription.rested = rested
             subscription.ring()
+
+    def ring_wide(self) -> None:
+        """Ring those who watch a tree of several turns: the root's version says nothing about its children."""
+        for watchers in self._trees.values():
+            for subscription in watchers:
+                if subscription.wide:
+                    subscription.ring()
 
     def roots(self) -> tuple[str, ...]:
         """Return the roots of the trees that are watched."""

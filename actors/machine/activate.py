@@ -5,8 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from ..events import EventType
+from ..policies import ExecutionPolicy
 from ..turn import CallStatus, Status
 from . import calls, ending
+from .create import open_history
 from .draft import Draft, Park
 from .messages import Activated, CancelRequested
 
@@ -22,6 +24,11 @@ def activated(draft: Draft, message: Activated) -> None:
         state.active_since = 0
     if state.status.terminal or message.quarantined:
         return
+    if state.opening is not None and context.agent is not None:
+        open_history(draft, context.agent.instructions, state.opening)
+        state.opening = None
+        if state.policy is None and context.agent.policy != ExecutionPolicy():
+            state.policy = context.agent.policy
     request = state.request
     if request is not None and request.activation not in (None, context.activation):
         state.request = msgspec.structs.replace(request, activation=None)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..chat import ChatMessage, SystemMessage, UserMessage
+from ..chat import ChatMessage, HistoryEntry, SystemMessage, UserMessage
 from ..events import EventType
 from ..policies import ExecutionPolicy
 from ..record import JsonObject
@@ -37,8 +37,12 @@ def new_turn(
     tenant: str | None = None,
     metadata: JsonObject | None = None,
     streaming: bool = False,
+    bound: bool = True,
 ) -> Draft:
-    """Return a READY turn, taken as far as the context allows (with `execute`, its first model request is intended)."""
+    """Return a READY turn, taken as far as the context allows (with `execute`, its first model request is intended).
+
+    :param bound: False where the agent is not known here; the first executor adds what is missing.
+    """
     now = context.now
     draft = Draft(
         TurnState(
@@ -56,15 +60,22 @@ def new_turn(
         ),
         context,
     )
-    if instructions is not None:
-        draft.append(SystemMessage(instructions))
-    for message in history:
-        if not isinstance(message, SystemMessage):
-            draft.append(message)
-    draft.append(input)
+    opening = [*(message for message in history if not isinstance(message, SystemMessage)), input]
+    if bound:
+        open_history(draft, instructions, opening)
+    else:
+        draft.state.opening = [*opening]
     draft.emit(EventType.TURN_STARTED)
     settle(draft)
     return draft
+
+
+def open_history(draft: Draft, instructions: str | None, opening: Sequence[HistoryEntry]) -> None:
+    """Begin the history: the agent's instructions, earlier messages, the input."""
+    if instructions is not None:
+        draft.append(SystemMessage(instructions))
+    for entry in opening:
+        draft.append(entry)
 
 
 def new_child(parent: TurnState, message: StartChild, now: int) -> ChildTurn:
