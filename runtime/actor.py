@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 import structlog
 
 from ..actors.agent import Agent
-from ..actors.chat import CallEdited, ChatMessage, HistoryEntry
+from ..actors.chat import CallEdited, ChatMessage, HistoryEntry, Usage
 from ..actors.errors import LeaseLost, SnapshotTooLarge, StoreUnavailable, VersionConflict
 from ..actors.events import EventType
 from ..actors.history import marked, readable
@@ -65,10 +65,11 @@ class Actor:
         self.tasks: dict[asyncio.Task[None], str] = {}
         self.threads: dict[asyncio.Task[object], str] = {}
         self.model_task: asyncio.Task[None] | None = None
+        self.seen: Usage | None = None
         self.accepting = True
         self.lost = False
         self.handing_off = False
-        self._fault: SnapshotTooLarge | None = None
+        self._fault: Exception | None = None
 
     # ------------------------------------------------------------------------------------------------ what others ask
 
@@ -161,6 +162,7 @@ class Actor:
         """
         try:
             if saved is not None:
+                self._shown(saved, owned=True)
                 self._act(saved)
             while not self.lost and await self._round():
                 pass
@@ -179,12 +181,21 @@ class Actor:
         if not batch:
             await self._wait()
             return True
-        draft = handle(self.state, batch, self._context())
+        draft = self._handle(batch)
         for action in draft.actions:
             if isinstance(action, Park):
                 await self._park(action)
                 return False
         return await self._commit(draft, batch)
+
+    def _handle(self, batch: list[m.Message]) -> Draft:
+        """Let the machine make a draft; what it cannot digest (text that is no Unicode, numbers out of range) fails the turn."""
+        try:
+            return handle(self.state, batch, self._context())
+        except Exception as error:
+            log.exception("machine_failed", turn=self.turn_id)
+            self._fault = error
+            return self._failed(batch)
 
     async def _wait(self) -> None:
         """Sleep until a message, a bell, or a deadline."""
@@ -213,6 +224,7 @@ class Actor:
             asking=frozenset(self.asking),
             spread=host.world.spread(),
             cancel_grace=host.settings.cancel_grace,
+            seen=self.seen,
         )
 
     async def _commit(self, draft: Draft, batch: list[m.Message]) -> bool:
@@ -228,7 +240,7 @@ class Actor:
             return True
         op = self._save(draft, answers)
         if op is None:
-            return await self._commit(self._too_large(batch), [])
+            return await self._unsaveable(batch)
         self.remember(draft.messages)
         for action in draft.actions:
             if isinstance(action, CallModel) and self.messages is not None and self.owns():
@@ -258,16 +270,25 @@ class Actor:
                 stored,
                 self.intake.consumed,
             )
-        except SnapshotTooLarge as error:
-            self._fault = error
-            return None
+        except (SnapshotTooLarge, UnicodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            if self._fault is None:
+                self._fault = error
+                return None
+            raise
 
-    def _too_large(self, batch: list[m.Message]) -> Draft:
-        """What was to be saved does not fit: the step is thrown away and the turn fails; commands of the step are refused."""
+    async def _unsaveable(self, batch: list[m.Message]) -> bool:
+        """What was to be saved cannot be: the turn fails instead; where even that cannot be saved, it is parked."""
+        try:
+            return await self._commit(self._failed(batch), [])
+        except (SnapshotTooLarge, UnicodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            await self._park(Park(f"it cannot be saved: {error}"[:500]))
+            return False
+
+    def _failed(self, batch: list[m.Message]) -> Draft:
+        """Throw a step away and fail the turn; commands of the step find it closed."""
         assert self._fault is not None
         kept = [message for message in batch if isinstance(message, m.Received)]
-        found = Failure(type(self._fault).__name__, str(self._fault))
-        return handle(self.state, [m.Fault(found), *kept], self._context())
+        return handle(self.state, [m.Fault(effects.failure_of(self._fault)), *kept], self._context())
 
     def _refused(self, op: base.Save, reply: base.Reply) -> Exception:
         self.lost = True
@@ -335,6 +356,7 @@ class Actor:
         def ended() -> None:
             if self.model_task is task:
                 self.model_task = None
+                self.seen = None
 
         task = self._start(effects.ask_model(self, action.iteration, action.failures), "model", ended)
         self.model_task = task

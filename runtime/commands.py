@@ -150,7 +150,11 @@ class Commands:
     # ----------------------------------------------------------------------------------------------------------- send
 
     async def send(self, turn_id: str, message: MailMessage, end: float, command: ResumeCommand | None) -> Outcome | None:
-        """Bring a message to a turn and return its answer; `None` where it is delivered but not answered by `end`."""
+        """Bring a message to a turn and return its answer; `None` where it is delivered but not answered by `end`.
+
+        Only commands may take the short way through a mailbox of this process: when a save's outcome stays unknown, a repeated
+        command finds its receipt, while other messages are recognised by the id under which the store has seen them.
+        """
         message_id = self._host.new_id()
         mail = base.Mail(
             message_id,
@@ -159,7 +163,7 @@ class Commands:
             None if command is None or command.wait is None or "/" not in command.wait else command.wait,
         )
         while True:
-            actor = self._placement.live(turn_id)
+            actor = self._placement.live(turn_id) if command is not None else None
             if actor is not None:
                 future = actor.ask(message_id, message)
             else:

@@ -67,11 +67,17 @@ class TimeLimit:
 
 
 async def ask_model(actor: Actor, iteration: int, failures: int) -> m.Message:
-    """Send a model request and report what came of it."""
+    """Send a model request and report what came of it.
+
+    :raises StoreUnavailable: if the history could not be read; that is no answer of the model, the activation is lost.
+    """
     agent = actor.executor
-    limit = TimeLimit(actor, duration(agent.options.timeout).total_seconds())
     try:
         request = await actor.request(iteration, failures)
+    except errors.SnapshotCorrupt as error:
+        return m.ModelFailed(iteration, failures, failure_of(error))
+    limit = TimeLimit(actor, duration(agent.options.timeout).total_seconds())
+    try:
         reply = _checked(await _answer(actor, agent, request), actor.host.settings.max_calls)
         return m.ModelReplied(iteration, failures, reply)
     except asyncio.CancelledError:
@@ -109,6 +115,7 @@ async def _answer(actor: Actor, agent: Agent, request: ModelRequest) -> AiMessag
     async with _closing(model.stream(request)) as deltas:
         async for delta in deltas:
             whole.add(delta)
+            actor.seen = whole.usage
             if actor.watched:
                 shown = shown or bool(delta.content)
                 _show(actor, delta, tag)
@@ -284,20 +291,22 @@ async def _in_thread(
 ) -> object:
     """Run a plain function in a worker thread, which is never killed: a limit ends only the waiting."""
 
-    async def thread() -> object:
+    async def thread() -> tuple[object, BaseException | None]:
         try:
-            return await actor.host.world.thread(lambda: tool.invoke(bound, context))
-        except errors.FormRequired as error:
-            return error  # a BaseException that ends a task is also raised into the loop
+            return await actor.host.world.thread(lambda: tool.invoke(bound, context)), None
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            return None, error  # SystemExit and KeyboardInterrupt of a task would also be raised into the loop
 
     work = actor.host.world.spawn(thread(), f"thread of {call.id} in {actor.turn_id}")
     actor.threads[work] = call.id
     work.add_done_callback(actor.thread_ended)
     if not await actor.host.world.wait(work, seconds):
         raise _Timeout(seconds or 0)
-    value = work.result()
-    if isinstance(value, errors.FormRequired):
-        raise value
+    value, error = work.result()
+    if error is not None:
+        raise error
     return await cast("Awaitable[object]", value) if inspect.isawaitable(value) else value
 
 

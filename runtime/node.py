@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
-from typing import Protocol, final
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Protocol, TypeAlias, final
 
 import structlog
 
@@ -23,17 +23,18 @@ from .world import Clock, World, gather
 
 log = structlog.get_logger("turnhold")
 REPEATS = 3
+Part: TypeAlias = Callable[[], Coroutine[object, object, None]]
 
 
 class Fault(Protocol):
     """Something that may break a store call on purpose (see `turnhold.testing.crash`)."""
 
     def before(self, op: base.Op) -> None:
-        """Called before an operation is sent; may raise `Crashed`."""
+        """Called before an operation is sent; may let the node crash, or raise `StoreUnavailable`."""
         ...
 
     def after(self, op: base.Op, reply: base.Reply) -> None:
-        """Called when an operation has been applied, before its reply is used; may raise `Crashed`."""
+        """Called when an operation has been applied, before its reply is used; may do the same."""
         ...
 
 
@@ -70,6 +71,7 @@ class Node:
         self._connection: base.StoreConnection | None = None
         self._parts: list[asyncio.Task[None]] = []
         self._doubt: asyncio.Future[None] | None = None
+        self._dying: asyncio.Task[None] | None = None
 
     # ---------------------------------------------------------------------------------------------------------- store
 
@@ -85,16 +87,18 @@ class Node:
             if self.dead:
                 raise Crashed
             fault = self.fault
-            if fault is not None:
-                fault.before(op)
             try:
+                if fault is not None:
+                    fault.before(op)
+                    if self.dead:
+                        raise Crashed
                 reply = await connection.call(op)
+                if fault is not None:
+                    fault.after(op, reply)
             except StoreUnavailable:
-                if repeat + 1 == REPEATS:
+                if repeat + 1 == REPEATS or self.dead:
                     raise
                 continue
-            if fault is not None:
-                fault.after(op, reply)
             if self.dead:
                 raise Crashed
             return reply
@@ -137,20 +141,21 @@ class Node:
         virtual = self.world.clock.virtual
         self._connection = await self.store.connect(self.node, self._bell, self.world.now, inline=virtual)
         self.draining = self.dead = False
+        self._dying = None
         await self.beat()
         reap = self.settings.reap / 1000
-        parts: dict[str, Coroutine[object, object, None]] = {
-            "renewer": self.placement.renew(),
-            "watcher": self._watch_store(),
-            "keeper": self._keep(),
-        }
+        period, dead = reap if virtual else min(reap, 0.5), self._connection.dead_nodes
+        parts: dict[str, Part] = {"renewer": self.placement.renew, "watcher": self._watch_store, "keeper": self._keep}
         if self.execute:
-            parts["poller"] = self.placement.poll(self.poll_seconds)
-            parts["reaper"] = self.placement.reap(reap if virtual else min(reap, 0.5), self._connection.dead_nodes)
+            parts["poller"] = lambda: self.placement.poll(self.poll_seconds)
+            parts["reaper"] = lambda: self.placement.reap(period, dead)
         self._parts = [self.world.spawn(self._part(name, part), f"{name} of {self.node}") for name, part in parts.items()]
 
     async def stop(self) -> None:
         """Drain, and leave the store. A turn whose thread still runs keeps its lease; everything else is given away."""
+        if self._dying is not None:
+            await gather([self._dying])
+            await self.agents.close()
         if self._connection is None:
             return
         stuck = True
@@ -169,19 +174,33 @@ class Node:
             await connection.close()
             await self.agents.close()
 
+    def crash(self) -> asyncio.Task[None]:
+        """Die at this instant as a killed process would; the task ends when nothing of the node is left."""
+        self.dead = True
+        if self._dying is None:
+            self._dying = self.world.spawn(self._die(), f"death of {self.node}")
+        return self._dying
+
     async def kill(self) -> None:
         """Die as a killed process would: no further store call, every task ended, nothing given back."""
-        self.dead = True
+        await gather([self.crash()])
+
+    async def _die(self) -> None:
         tasks = [*self._parts, *self.placement.tasks]
-        for actor in list(self.placement.actors.values()):
+        actors = list(self.placement.actors.values())
+        for actor in actors:
             actor.handing_off = actor.lost = True
         for task in tasks:
             task.cancel()
         await gather(tasks)
         self._parts = []
+        self.placement.actors.clear()
+        for actor in actors:  # one that was cancelled before its first step has told nobody
+            actor.intake.reroute()
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+        self.watch.ring_all()
 
     async def beat(self, *, leave: bool = False) -> None:
         """Announce the node, or take it off the list."""
@@ -193,14 +212,16 @@ class Node:
 
     # ---------------------------------------------------------------------------------------------------------- parts
 
-    async def _part(self, name: str, work: Coroutine[object, object, None]) -> None:
-        try:
-            await work
-        except Crashed:
-            return
-        except Exception:
-            log.exception("part_failed", part=name, node=self.node)
-            raise
+    async def _part(self, name: str, work: Part) -> None:
+        """Run a part for as long as the node lives; one that fails is noted and started again."""
+        while True:
+            try:
+                return await work()
+            except Crashed:
+                return None
+            except Exception:
+                log.exception("part_failed", part=name, node=self.node)
+            await self.world.sleep(1)
 
     async def _keep(self) -> None:
         """Announce the node now and then, and drop what is over."""

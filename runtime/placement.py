@@ -120,6 +120,7 @@ class Placement:
         finally:
             if actor.lost:
                 self.lost += 1
+                self.host.watch.ring(actor.turn_id)
             if self.actors.get(actor.turn_id) is actor:
                 del self.actors[actor.turn_id]
             self.ring()
@@ -144,7 +145,7 @@ class Placement:
 
     def work(self, turn_id: str) -> None:
         """Mail, a cancel or a new turn may need somebody."""
-        actor = self.actors.get(turn_id)
+        actor = self.live(turn_id)
         if actor is not None:
             actor.mailbox.ring()
         else:

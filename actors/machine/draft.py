@@ -8,7 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from ..agent import Agent
-from ..chat import HistoryEntry
+from ..chat import HistoryEntry, Usage
 from ..events import EventType
 from ..policies import ExecutionPolicy
 from ..record import JsonObject, utc
@@ -22,7 +22,8 @@ class Context(msgspec.Struct, frozen=True):
     """What the machine may know beside the state.
 
     `now` is store milliseconds. `agent` is absent on a node that runs nothing. `execute` says whether effects may be started.
-    `asking` are calls whose policy is being asked by this activation. `spread` (0 to 1) is this step's share of jitter.
+    `asking` are calls whose policy is being asked by this activation. `spread` (0 to 1) is this step's share of jitter. `seen` is
+    the usage that the model request under way has reported so far.
     """
 
     now: int
@@ -32,6 +33,7 @@ class Context(msgspec.Struct, frozen=True):
     asking: frozenset[str] = frozenset()
     spread: float = 0.0
     cancel_grace: int = 10_000
+    seen: Usage | None = None
 
 
 class CallModel(msgspec.Struct, frozen=True):

@@ -43,6 +43,8 @@ def begin(draft: Draft, status: Status) -> None:
     if state.request is not None:
         if state.request.activation == draft.context.activation:
             draft.actions.append(StopModel())
+            if draft.context.seen is not None:
+                state.usage = state.usage + draft.context.seen
         state.request = None
     for call in list(state.calls):
         if call.status is CallStatus.RUNNING:
