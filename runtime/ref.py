@@ -162,11 +162,18 @@ class TurnRef:
             if (after := reply.next) is None:
                 return items
 
-    async def events(self, after: int = 0, live: bool = True) -> AsyncIterator[Event]:  # noqa: FBT001, FBT002
+    async def events(
+        self,
+        after: int = 0,
+        live: bool = True,  # noqa: FBT001, FBT002
+        *,
+        follow: bool = True,
+    ) -> AsyncIterator[Event]:
         """Yield the turn's events behind a cursor, then new ones as they are stored; ends after the terminal one.
 
         :param after: the sequence of the last event already seen; 0 for all.
         :param live: also yield deltas and progress (``durable=False``); a slow reader loses those, never stored ones.
+        :param follow: wait for new ones; without it the iterator ends behind the last one that is stored by now.
         :raises TurnNotFound: if there is no such turn.
         """
         if isinstance(after, bool) or not isinstance(after, int) or after < 0:
@@ -189,7 +196,7 @@ class TurnRef:
                                 return
                 if after < reply.last:
                     continue
-                if reply.terminal:
+                if reply.terminal or not follow:
                     return
                 while subscription.live:
                     event = subscription.live.popleft()
