@@ -19,8 +19,11 @@ class Rerouted(Exception):
     """The actor went away before it took this message; the sender tries again."""
 
 
-class Crashed(BaseException):
-    """This node was made to crash (a test): nothing of it may go on."""
+class Crashed(errors.StoreUnavailable):
+    """This node was made to crash (a test): nothing of it goes on, and who waits for it here is told so."""
+
+    def __init__(self) -> None:
+        super().__init__("this node has crashed")
 
 
 def receipt_of(outcome: Outcome, turn_id: str, command_id: str | None, waits: tuple[Suspension, ...] = ()) -> Receipt:

@@ -33,6 +33,11 @@ from .world import Clock
 WEEK = timedelta(days=7)
 
 
+def node_of(runtime: Runtime) -> Node:
+    """Return the node behind a Runtime, for the test kit."""
+    return runtime._node  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the one door
+
+
 @final
 class Runtime:
     """Runs turns, sends messages to them, and watches them, from this process.

@@ -90,6 +90,13 @@ class Watch:
                 if subscription.wide:
                     subscription.ring()
 
+    def ring_all(self) -> None:
+        """Let everybody look: this node is gone, and what was handed over says nothing any more."""
+        for watchers in self._trees.values():
+            for subscription in watchers:
+                subscription.rested = None
+                subscription.ring()
+
     def roots(self) -> tuple[str, ...]:
         """Return the roots of the trees that are watched."""
         return tuple(self._trees)

@@ -39,6 +39,11 @@ class Clock(Protocol):
         ...
 
     @property
+    def random(self) -> random.Random | None:
+        """Return where ids and jitter come from, if they are to repeat from run to run."""
+        ...
+
+    @property
     def virtual(self) -> bool:
         """Tell whether time stands still unless somebody advances it."""
         ...
@@ -52,6 +57,7 @@ class SystemClock:
     """The clocks of this machine."""
 
     virtual = False
+    random: random.Random | None = None
 
     def wall(self) -> float:
         """Return the wall clock in seconds since 1970."""
@@ -74,7 +80,9 @@ class World:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
-        self._random = random.Random(0 if self.clock.virtual else secrets.randbits(64))  # noqa: S311 - spreads load, keeps no secret
+        self._seeded = self.clock.random
+        seed = 0 if self.clock.virtual else secrets.randbits(64)
+        self._random = self._seeded or random.Random(seed)  # noqa: S311 - spreads load, keeps no secret
         self.monotonic = self.clock.monotonic
 
     def now(self) -> int:
@@ -83,7 +91,7 @@ class World:
 
     def token(self, size: int = 16) -> bytes:
         """Return random bytes for an id."""
-        return secrets.token_bytes(size)
+        return secrets.token_bytes(size) if self._seeded is None else self._seeded.randbytes(size)
 
     def spread(self) -> float:
         """Return a number from 0 to 1, to spread what would come at once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import math
+import random
 import types
 from collections.abc import Callable, Generator
 from datetime import UTC, datetime, timedelta
@@ -58,6 +59,7 @@ class Time:
         self.busy = 0
         self.spinning = 0
         self.patient = 0  # how many wait without regard to threads
+        self.random: random.Random | None = None
         self.driven = False  # a loop of virtual time moves the instant
         self._timers: list[_Timer] = []
         self._number = 0
@@ -136,15 +138,23 @@ class VirtualClock:
     clock, except on the loop of `turnhold.testing.loop`.
 
     :param start: the instant it starts at, aware.
+    :param seed: makes ids and jitter repeat from run to run; two clocks with one seed must not meet in a store.
     """
 
     virtual = True
 
-    def __init__(self, start: datetime = START) -> None:
+    def __init__(self, start: datetime = START, *, seed: int | None = None) -> None:
         if start.tzinfo is None:
             raise ValueError("start must be an aware datetime")
         self._start = start
         self.time = Time()
+        if seed is not None:
+            self.time.random = random.Random(seed)
+
+    @property
+    def random(self) -> random.Random | None:
+        """Where ids and jitter come from, if there is a seed."""
+        return self.time.random
 
     def now(self) -> datetime:
         """Return the instant this clock shows."""
