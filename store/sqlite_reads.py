@@ -10,11 +10,11 @@ from ..actors.ids import root_of
 from . import base
 from .base import Reply
 from .sqlite_tables import ALL, SqliteRecord, SqliteTables, record_of, unpack
-from .tables import NODES_MS, REPLIES_MS, SEEN_MS
+from .tables import NODES_MS, REPLIES_MS, SEEN_MS, Record
 
 LATER_MS = 3_600_000
 TREE = "(SELECT id FROM turns WHERE turn = :root UNION ALL SELECT id FROM turns WHERE root = :root)"
-FIELDS = frozenset(base.Looked.__struct_fields__) & frozenset(SqliteRecord.__struct_fields__)
+FIELDS = frozenset(base.Looked.__struct_fields__) & frozenset(Record.__struct_fields__)
 
 
 class SqliteReads(SqliteTables):

@@ -15,7 +15,7 @@ from .rules import Rules
 from .tables import ReceiptKey, Record
 
 COLUMNS = tuple(name for name in Record.__struct_fields__ if name != "usage")
-USAGE = ("used_in", "used_out", "used_total", "calls")
+USAGE = ("used_in", "used_out", "used_total", "calls", "children")
 ALL = ", ".join((*COLUMNS, *USAGE, "id"))
 FIXED = COLUMNS.index("created") + 1
 CHANGING = (*COLUMNS[FIXED:], *USAGE)
@@ -25,6 +25,16 @@ RECEIPT = (
     " WHERE t.turn = ?"
 )
 REPLY = "SELECT r.body FROM turns t JOIN replies r ON r.tree = t.id AND r.message = ? WHERE t.turn = ? ORDER BY r.id DESC LIMIT 1"
+# everything that a delivery looks at, in one statement
+DELIVERY = (
+    f"SELECT {ALL},"  # noqa: S608
+    " (SELECT body FROM receipt_keys k JOIN receipts r ON r.id = k.receipt WHERE k.tree = tree_id AND k.key = ?),"
+    " (SELECT body FROM receipt_keys k JOIN receipts r ON r.id = k.receipt WHERE k.tree = tree_id AND k.key = ?),"
+    " (SELECT body FROM replies r WHERE r.tree = tree_id AND r.message = ? ORDER BY r.id DESC LIMIT 1),"
+    " (SELECT 1 FROM seen s WHERE s.turn = turns.id AND s.message = ?)"
+    " FROM turns, (SELECT id AS tree_id FROM turns WHERE turn = ?) WHERE turn = ?"
+)
+KEYS = "INSERT OR REPLACE INTO receipt_keys(tree, key, receipt) VALUES "
 PREFIXES: dict[ReceiptKey, tuple[str, str]] = {"command": ("c", "c"), "wait": ("w", "W"), "call": ("k", "K")}
 pack = msgspec.msgpack.Encoder().encode
 unpack = msgspec.msgpack.Decoder(list[bytes]).decode
@@ -34,7 +44,10 @@ class SqliteRecord(Record):
     """A record with its row."""
 
     id: int = 0
+    children: int = 0
     stored: tuple[Any, ...] = ()
+    snapshot: bytes | None = None
+    tail: tuple[bytes, ...] | None = None
 
 
 class SqliteTables(Rules[SqliteRecord]):
@@ -44,6 +57,7 @@ class SqliteTables(Rules[SqliteRecord]):
         self._connection = connection
         self._run = connection.cursor().execute
         self._records: dict[str, SqliteRecord] = {}
+        self._known: dict[tuple[str, str], Any] = {}
         self._next_id = 0
         self._updates: dict[tuple[int, ...], str] = {}
 
@@ -58,10 +72,12 @@ class SqliteTables(Rules[SqliteRecord]):
             elif values != record.stored:
                 self._update(record.id, values, record.stored)
         self._records.clear()
+        self._known.clear()
 
     def forget(self) -> None:
         """Forget everything read; the transaction is over."""
         self._records.clear()
+        self._known.clear()
         self._next_id = 0
 
     def _update(self, row: int, values: tuple[Any, ...], stored: tuple[Any, ...]) -> None:
@@ -100,7 +116,11 @@ class SqliteTables(Rules[SqliteRecord]):
             message_count=len(new.messages.bodies),
             event_count=new.events.count,
             id=row,
+            snapshot=new.snapshot,
+            tail=new.messages.bodies,
         )
+        if record.root != record.turn and (root := self.find_turn(record.root)) is not None:
+            root.children += 1
         self._records[new.turn] = record
         self._run("INSERT INTO snapshots(id, body) VALUES (?, ?)", (record.id, new.snapshot))
         self.append(record, new.messages, new.events)
@@ -110,6 +130,8 @@ class SqliteTables(Rules[SqliteRecord]):
         self._run("UPDATE snapshots SET body = ? WHERE id = ?", (snapshot, record.id))
 
     def read_snapshot(self, record: SqliteRecord) -> bytes:
+        if record.snapshot is not None:
+            return record.snapshot
         return self._run("SELECT body FROM snapshots WHERE id = ?", (record.id,)).fetchone()[0]
 
     def append(self, record: SqliteRecord, messages: base.Messages, events: base.Events) -> None:
@@ -122,6 +144,8 @@ class SqliteTables(Rules[SqliteRecord]):
         )
 
     def read_tail(self, record: SqliteRecord, count: int) -> tuple[bytes, ...]:
+        if record.tail is not None:
+            return record.tail[-count:]
         tail: list[bytes] = []
         rows = self._run("SELECT message_bodies FROM log WHERE turn = ? AND messages > 0 ORDER BY id DESC", (record.id,))
         for (bodies,) in rows:
@@ -140,6 +164,8 @@ class SqliteTables(Rules[SqliteRecord]):
         record.expires = expires
 
     def was_seen(self, record: SqliteRecord, message_id: str) -> bool:
+        if ("seen", message_id) in self._known:
+            return self._known["seen", message_id] is not None
         found = self._run("SELECT 1 FROM seen WHERE turn = ? AND message = ?", (record.id, message_id)).fetchone()
         return found is not None
 
@@ -196,10 +222,12 @@ class SqliteTables(Rules[SqliteRecord]):
             keys.append(receipt_key(record.root, "command", receipt.command_id))
         if receipt.call_key is not None:
             keys.append(receipt_key(record.root, "call", receipt.call_key))
-        for key in keys:
-            self._run("INSERT OR REPLACE INTO receipt_keys(tree, key, receipt) VALUES (?, ?, ?)", (tree, key, row))
+        rows = [value for key in keys for value in (tree, key, row)]
+        self._run(KEYS + ", ".join(["(?, ?, ?)"] * len(keys)), rows)
 
     def read_receipt(self, root: str, kind: ReceiptKey, key: str) -> bytes | None:
+        if (kind, key) in self._known:
+            return self._known[kind, key]
         row = self._run(RECEIPT, (receipt_key(root, kind, key), root)).fetchone()
         return None if row is None else row[0]
 
@@ -207,11 +235,22 @@ class SqliteTables(Rules[SqliteRecord]):
         self._run("INSERT INTO replies(tree, message, at, body) VALUES (?, ?, ?, ?)", (self._tree(record), message_id, now, body))
 
     def read_reply(self, root: str, message_id: str) -> bytes | None:
-        row = self._run(
-            REPLY,
-            (message_id, root),
-        ).fetchone()
+        if ("reply", message_id) in self._known:
+            return self._known["reply", message_id]
+        row = self._run(REPLY, (message_id, root)).fetchone()
         return None if row is None else row[0]
+
+    def deliver(self, op: base.Deliver, now: int) -> Reply:
+        """Put mail into a mailbox."""
+        mail, root = op.mail, root_of(op.turn)
+        command, wait = mail.command_id or "", mail.wait_id or ""
+        keys = receipt_key(root, "command", command), receipt_key(root, "wait", wait)
+        row = self._run(DELIVERY, (*keys, mail.message_id, mail.message_id, root, op.turn)).fetchone()
+        if row is not None:
+            self._records[op.turn] = record_of(row[:-4])
+            found = (("command", command), ("wait", wait), ("reply", mail.message_id), ("seen", mail.message_id))
+            self._known = dict(zip(found, row[-4:], strict=True))
+        return super().deliver(op, now)
 
     def open_turn_of(self, conversation: str) -> str | None:
         row = self._run("SELECT turn FROM conversations WHERE conversation = ?", (conversation,)).fetchone()
@@ -224,6 +263,8 @@ class SqliteTables(Rules[SqliteRecord]):
             self._run("INSERT INTO conversations(conversation, turn) VALUES (?, ?)", (conversation, turn))
 
     def total_usage(self, record: SqliteRecord) -> tuple[int, int, int, int]:
+        if record.turn == record.root and not record.children:
+            return record.usage
         row = self._run(
             "SELECT count(*), sum(used_in), sum(used_out), sum(used_total), sum(calls) FROM turns WHERE root = ? AND id <> ?",
             (record.root, record.id),
@@ -257,7 +298,7 @@ class SqliteTables(Rules[SqliteRecord]):
 def record_of(row: tuple[Any, ...]) -> SqliteRecord:
     """Make a record from a row of `ALL`."""
     count = len(COLUMNS)
-    values: tuple[Any, ...] = (*row[:count], row[count : count + 4], row[count + 4], row[FIXED : count + 4])
+    values: tuple[Any, ...] = (*row[:count], row[count : count + 4], row[count + 5], row[count + 4], row[FIXED : count + 5])
     record = SqliteRecord(*values)
     record.root = record.root or record.turn
     return record
@@ -273,4 +314,4 @@ def receipt_key(root: str, kind: ReceiptKey, key: str) -> str:
 
 def _changing(record: SqliteRecord) -> tuple[Any, ...]:
     values = msgspec.structs.astuple(record)
-    return (*values[FIXED : len(COLUMNS)], *record.usage)
+    return (*values[FIXED : len(COLUMNS)], *record.usage, record.children)

@@ -58,7 +58,9 @@ class Writer:
         self._tick = 0
         self._started = threading.Event()
         self._fault: Exception | None = None
-        self._version = self._looked = self._rang = 0
+        self._version: int = 0
+        self._looked: int = 0
+        self._rang: int = 0
         self.dead: tuple[str, ...] = ()
         self.latest = 0
         self._thread = threading.Thread(target=self._run, name="turnhold-sqlite", daemon=True)

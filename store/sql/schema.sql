@@ -8,7 +8,8 @@ CREATE TABLE turns(
   state TEXT NOT NULL, version INTEGER NOT NULL, save_id TEXT NOT NULL, activation TEXT, node TEXT, epoch INTEGER NOT NULL,
   lease INTEGER NOT NULL, wake INTEGER, cancel TEXT, cancel_acked TEXT, crashes INTEGER NOT NULL, quarantine TEXT,
   quarantined_at INTEGER NOT NULL, unread INTEGER NOT NULL, message_count INTEGER NOT NULL, event_count INTEGER NOT NULL,
-  expires INTEGER, used_in INTEGER NOT NULL, used_out INTEGER NOT NULL, used_total INTEGER NOT NULL, calls INTEGER NOT NULL
+  expires INTEGER, used_in INTEGER NOT NULL, used_out INTEGER NOT NULL, used_total INTEGER NOT NULL, calls INTEGER NOT NULL,
+  children INTEGER NOT NULL  -- of a root: all turns of its tree but itself
 ) STRICT;
 CREATE INDEX turns_root ON turns(root) WHERE root IS NOT NULL;
 CREATE INDEX turns_wake ON turns(wake, turn) WHERE wake IS NOT NULL;
