@@ -378,8 +378,11 @@ class Actor:
         self, work: Coroutine[object, object, m.Message], name: str, ended: Callable[[], None] | None = None
     ) -> asyncio.Task[None]:
         """Start an effect; its report goes into the mailbox. The actor owns the task and awaits it at its end."""
+        begun = False
 
         async def report() -> None:
+            nonlocal begun
+            begun = True
             try:
                 message = await work
             finally:
@@ -387,9 +390,16 @@ class Actor:
                     ended()
             self.mailbox.tell(message)
 
+        def over(task: asyncio.Task[None]) -> None:
+            if not begun:  # cancelled before its first step
+                work.close()
+                if ended is not None:
+                    ended()
+            self._ended(task)
+
         task = self.host.world.spawn(report(), f"{name} of {self.turn_id}")
         self.tasks[task] = name
-        task.add_done_callback(self._ended)
+        task.add_done_callback(over)
         return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
