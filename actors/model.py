@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import math
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from .chat import AiMessage, ChatMessage, Usage
-from .record import JsonObject, Record, Seconds, duration
+from .checks import MAX_ID, MAX_TEXT, check_span, check_text, check_whole, shown
+from .errors import InvalidDefinition
+from .record import JsonObject, Record, Seconds
 
 
 class ToolDefinition(Record, frozen=True):
@@ -24,6 +27,8 @@ class ModelOptions(Record, frozen=True, omit_defaults=True):
     """Settings of a model request; `None` leaves the provider's default.
 
     `timeout` bounds one request (a timedelta, or seconds). `extra` is handed to the provider as it is.
+
+    :raises InvalidDefinition: if a value is of a wrong type or out of bounds.
     """
 
     temperature: float | None = None
@@ -35,7 +40,21 @@ class ModelOptions(Record, frozen=True, omit_defaults=True):
     extra: JsonObject = {}
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "timeout", duration(self.timeout))
+        for name in ("temperature", "top_p"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value)):
+                raise InvalidDefinition(f"ModelOptions.{name} must be None or a number, not {shown(value)}")
+        if self.max_output_tokens is not None:
+            check_whole("ModelOptions.max_output_tokens", self.max_output_tokens, 1)
+        if isinstance(self.stop, str) or not isinstance(self.stop, Sequence):
+            raise InvalidDefinition(f"ModelOptions.stop must be a list of texts, not {shown(self.stop)}")
+        for word in self.stop:
+            check_text("ModelOptions.stop", word, MAX_TEXT, empty=False)
+        msgspec.structs.force_setattr(self, "stop", tuple(self.stop))
+        check_text("ModelOptions.tool_choice", self.tool_choice, MAX_ID, optional=True, empty=False)
+        msgspec.structs.force_setattr(self, "timeout", check_span("ModelOptions.timeout", self.timeout, positive=True))
+        if not isinstance(self.extra, dict):
+            raise InvalidDefinition(f"ModelOptions.extra must be a dict, not {shown(self.extra)}")
 
 
 class ModelRequest(Record, frozen=True, kw_only=True):

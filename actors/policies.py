@@ -7,36 +7,52 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from .checks import MAX_ID, check_flag, check_object, check_span, check_text, check_whole, shown
 from .errors import InvalidDefinition
 from .record import JsonObject, Record, Seconds, duration, milliseconds
+
+MAX_MULTIPLIER = 100
+MAX_REASON = 4096
 
 ToolErrors: TypeAlias = Literal["fail", "return_to_model"]
 OnExpiry: TypeAlias = Literal["reject", "cancel", "fail", "default"]
 
 
-def _limit(record: object, name: str, least: int = 0) -> None:
+def _limit(record: Record, name: str, least: int = 0) -> None:
+    check_whole(f"{type(record).__name__}.{name}", getattr(record, name), least)
+
+
+def _optional_limit(record: Record, name: str) -> None:
+    if getattr(record, name) is not None:
+        _limit(record, name)
+
+
+def _number(record: Record, name: str, least: float, most: float) -> None:
     value = getattr(record, name)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-        raise InvalidDefinition(f"{type(record).__name__}.{name} must be None or a whole number of at least {least}, not {value!r}")
+    place = f"{type(record).__name__}.{name}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidDefinition(f"{place} must be a number, not {shown(value)}")
+    if not least <= value <= most:
+        raise InvalidDefinition(f"{place} must be from {least} to {most}, not {shown(value)}")
 
 
-def span(record: Record, name: str) -> None:
-    """Turn a duration field of a frozen record into a timedelta, in place.
-
-    :raises InvalidDefinition: if the value is not a duration or is negative.
-    """
+def _object(record: Record, name: str) -> None:
+    """Check a JSON-like dict of a frozen record, and copy it."""
     value = getattr(record, name)
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, timedelta | int | float):
-        raise InvalidDefinition(f"{type(record).__name__}.{name} must be a timedelta or seconds, not {value!r}")
-    try:
-        value = duration(value)
-    except (OverflowError, ValueError) as error:
-        raise InvalidDefinition(f"{type(record).__name__}.{name} is not a possible duration: {value!r}") from error
-    if value < timedelta(0):
-        raise InvalidDefinition(f"{type(record).__name__}.{name} must not be negative, not {value!r}")
-    msgspec.structs.force_setattr(record, name, value)
+    if value or not isinstance(value, dict):
+        body = check_object(f"{type(record).__name__}.{name}", value)
+        msgspec.structs.force_setattr(record, name, msgspec.json.decode(body))
+
+
+def _one_of(value: object, *words: str) -> bool:
+    return isinstance(value, str) and value in words
+
+
+def _span(record: Record, name: str) -> None:
+    """Turn a duration field of a frozen record into a timedelta, in place; `None` stays."""
+    value = getattr(record, name)
+    if value is not None:
+        msgspec.structs.force_setattr(record, name, check_span(f"{type(record).__name__}.{name}", value))
 
 
 class Budget(Record, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,10 +69,10 @@ class Budget(Record, frozen=True, kw_only=True, omit_defaults=True):
     max_tool_calls: int | None = None
 
     def __post_init__(self) -> None:
-        span(self, "max_duration")
-        span(self, "max_wall_time")
+        _span(self, "max_duration")
+        _span(self, "max_wall_time")
         for name in ("max_input_tokens", "max_output_tokens", "max_total_tokens", "max_tool_calls"):
-            _limit(self, name)
+            _optional_limit(self, name)
 
 
 class RetryPolicy(Record, frozen=True, kw_only=True, omit_defaults=True):
@@ -74,14 +90,14 @@ class RetryPolicy(Record, frozen=True, kw_only=True, omit_defaults=True):
 
     def __post_init__(self) -> None:
         _limit(self, "max_retries")
-        span(self, "initial_delay")
-        span(self, "max_delay")
+        for name in ("initial_delay", "max_delay"):
+            if getattr(self, name) is None:
+                raise InvalidDefinition(f"RetryPolicy.{name} must be a timedelta or seconds, not None")
+            _span(self, name)
         if duration(self.max_delay) < duration(self.initial_delay):
             raise InvalidDefinition("RetryPolicy.max_delay must not be less than initial_delay")
-        if not self.multiplier >= 1:
-            raise InvalidDefinition(f"RetryPolicy.multiplier must be at least 1, not {self.multiplier!r}")
-        if not 0 <= self.jitter <= 1:
-            raise InvalidDefinition(f"RetryPolicy.jitter must be between 0 and 1, not {self.jitter!r}")
+        _number(self, "multiplier", 1, MAX_MULTIPLIER)
+        _number(self, "jitter", 0, 1)
 
     def delay_ms(self, retry: int, spread: float = 0.0) -> int:
         """Return the delay before the n-th retry in milliseconds; `spread` (0 to 1) says how much of the jitter to add."""
@@ -109,15 +125,16 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True, omit_defaults=True):
 
     def __post_init__(self) -> None:
         for name in ("max_iterations", "max_steps", "max_crashes"):
-            if getattr(self, name) is None:
-                raise InvalidDefinition(f"ExecutionPolicy.{name} must be a whole number of at least 1, not None")
             _limit(self, name, least=1)
-        if self.tool_errors not in ("fail", "return_to_model"):
-            raise InvalidDefinition(f"ExecutionPolicy.tool_errors must be 'fail' or 'return_to_model', not {self.tool_errors!r}")
+        if not _one_of(self.tool_errors, "fail", "return_to_model"):
+            found = shown(self.tool_errors)
+            raise InvalidDefinition(f"ExecutionPolicy.tool_errors must be 'fail' or 'return_to_model', not {found}")
         if not isinstance(self.retry_policy, RetryPolicy):
-            raise InvalidDefinition(f"ExecutionPolicy.retry_policy must be a RetryPolicy, not {self.retry_policy!r}")
+            raise InvalidDefinition(f"ExecutionPolicy.retry_policy must be a RetryPolicy, not {shown(self.retry_policy)}")
         if not isinstance(self.budget, Budget):
-            raise InvalidDefinition(f"ExecutionPolicy.budget must be a Budget, not {self.budget!r}")
+            raise InvalidDefinition(f"ExecutionPolicy.budget must be a Budget, not {shown(self.budget)}")
+        for name in ("interrupted_tool_message_template", "interrupted_turn_message_template", "cancellation_reason"):
+            check_text(f"ExecutionPolicy.{name}", getattr(self, name), MAX_REASON)
 
 
 class ApprovalDecision(Record, frozen=True, kw_only=True, omit_defaults=True):
@@ -133,9 +150,15 @@ class ApprovalDecision(Record, frozen=True, kw_only=True, omit_defaults=True):
     on_expiry: OnExpiry | None = None
 
     def __post_init__(self) -> None:
-        span(self, "expires_in")
-        if self.on_expiry not in (None, "reject", "cancel", "fail"):
-            raise InvalidDefinition(f"ApprovalDecision.on_expiry must be 'reject', 'cancel' or 'fail', not {self.on_expiry!r}")
+        if not _one_of(self.outcome, "allow", "require", "deny"):
+            raise InvalidDefinition(f"ApprovalDecision.outcome must be 'allow', 'require' or 'deny', not {shown(self.outcome)}")
+        for name, limit in (("code", MAX_ID), ("message", MAX_REASON), ("reason", MAX_REASON), ("assignee", MAX_ID)):
+            check_text(f"ApprovalDecision.{name}", getattr(self, name), limit, optional=True)
+        _object(self, "metadata")
+        _span(self, "expires_in")
+        if self.on_expiry is not None and not _one_of(self.on_expiry, "reject", "cancel", "fail"):
+            found = shown(self.on_expiry)
+            raise InvalidDefinition(f"ApprovalDecision.on_expiry must be 'reject', 'cancel' or 'fail', not {found}")
 
     @classmethod
     def allow(cls) -> ApprovalDecision:
@@ -160,7 +183,7 @@ class ApprovalDecision(Record, frozen=True, kw_only=True, omit_defaults=True):
             code=code,
             message=message,
             reason=reason,
-            metadata=metadata or {},
+            metadata={} if metadata is None else metadata,
             assignee=assignee,
             expires_in=expires_in,
             on_expiry=on_expiry,
@@ -171,7 +194,7 @@ class ApprovalDecision(Record, frozen=True, kw_only=True, omit_defaults=True):
         cls, *, code: str | None = None, message: str | None = None, reason: str | None = None, metadata: JsonObject | None = None
     ) -> ApprovalDecision:
         """Refuse the call; the model is told why."""
-        return cls(outcome="deny", code=code, message=message, reason=reason, metadata=metadata or {})
+        return cls(outcome="deny", code=code, message=message, reason=reason, metadata={} if metadata is None else metadata)
 
 
 class TurnOptions(Record, frozen=True, kw_only=True, omit_defaults=True):
@@ -180,6 +203,13 @@ class TurnOptions(Record, frozen=True, kw_only=True, omit_defaults=True):
     execution_policy: ExecutionPolicy | None = None
     metadata: JsonObject = {}
     streaming: bool = False
+
+    def __post_init__(self) -> None:
+        policy = self.execution_policy
+        if policy is not None and not isinstance(policy, ExecutionPolicy):
+            raise InvalidDefinition(f"TurnOptions.execution_policy must be an ExecutionPolicy, not {shown(policy)}")
+        _object(self, "metadata")
+        check_flag("TurnOptions.streaming", self.streaming)
 
 
 STRICTNESS = {"allow": 0, "require": 1, "deny": 2}

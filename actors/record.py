@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import msgspec
 
+from .errors import InvalidDefinition
+
 if TYPE_CHECKING:
     JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 else:
@@ -31,9 +33,12 @@ class Record(msgspec.Struct, frozen=True):
     def from_dict(cls, data: object) -> Self:
         """Rebuild a record from what `to_dict` gave.
 
-        :raises ValueError: if a field is missing or of a wrong type (the message names its path).
+        :raises InvalidDefinition: if a field is missing, of a wrong type or out of bounds (the message names its path).
         """
-        return msgspec.convert(data, cls, strict=False)
+        try:
+            return msgspec.convert(data, cls, strict=False)
+        except (msgspec.ValidationError, UnicodeError, OverflowError, RecursionError) as error:
+            raise InvalidDefinition(f"{cls.__name__}: {error}") from None
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> object:

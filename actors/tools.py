@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, T
 from msgspec import UNSET
 
 from .chat import ToolCall
+from .checks import MAX_ID, MAX_TEXT, check_span, check_text
 from .context import ToolContext, current_context
 from .errors import InvalidDefinition
 from .model import ToolDefinition
 from .policies import ApprovalDecision
-from .record import JsonObject, Seconds, duration
+from .record import JsonObject, Seconds
 from .signature import Binder, binder_of, binder_of_schema, describe, is_async, parameter_names, unwrapped
-from .waits import MAX_ID, MAX_TEXT, check_text
 
 if TYPE_CHECKING:
     from .forms import FormDefinition
@@ -247,17 +247,7 @@ def positive(name: str, value: object) -> timedelta | None:
 
     :raises InvalidDefinition: if it is not one.
     """
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, timedelta | int | float):
-        raise InvalidDefinition(f"{name} must be a timedelta or seconds, not {value!r}")
-    try:
-        span = duration(value)
-    except (OverflowError, ValueError):
-        raise InvalidDefinition(f"{name} is not a possible duration: {value!r}") from None
-    if span <= timedelta(0):
-        raise InvalidDefinition(f"{name} must be more than 0, not {value!r}")
-    return span
+    return None if value is None else check_span(name, value, positive=True)
 
 
 def read_only(name: str, value: object) -> Mapping[str, Any]:

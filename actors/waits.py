@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import enum
 import hashlib
-import math
-from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias
 
 import msgspec
 
 from .chat import ToolCall
+from .checks import MAX_DATA, MAX_ID, MAX_KEY, MAX_TEXT, check_flag, check_json, check_object, check_text, shown
 from .errors import InvalidDefinition
 from .record import JsonObject, JsonValue, Record
 
-MAX_ID = 128
-MAX_TEXT = 65_536
-MAX_DATA = 65_536
+__all__ = [
+    "MAX_DATA",
+    "MAX_ID",
+    "MAX_TEXT",
+    "CommandType",
+    "Effect",
+    "Phase",
+    "Receipt",
+    "ResumeCommand",
+    "Suspension",
+    "SuspensionType",
+    "Wait",
+    "check_json",
+    "check_text",
+]
 
 
 class SuspensionType(enum.StrEnum):
@@ -135,6 +146,26 @@ class ResumeCommand(Record, frozen=True, kw_only=True, omit_defaults=True):
     command_id: str | None = None
     by: str | None = None
     metadata: JsonObject = {}
+
+    def __post_init__(self) -> None:
+        """Check every field and copy what could be changed, however the command came into being: call, dict or stored mail."""
+        if not isinstance(self.type, CommandType):
+            raise InvalidDefinition(f"type must be a CommandType, not {shown(self.type)}")
+        check_text("wait", self.wait, MAX_KEY, optional=True, empty=False)
+        check_text("turn_id", self.turn_id, MAX_KEY, optional=True, empty=False)
+        check_text("command_id", self.command_id, MAX_ID, optional=True, empty=False)
+        check_text("by", self.by, MAX_ID, optional=True)
+        check_text("text", self.text, MAX_TEXT)
+        check_flag("force", self.force)
+        if self.arguments is not None:
+            self._copy("arguments", check_object("arguments", self.arguments))
+        if self.value is not None:
+            self._copy("value", check_json("data", self.value))
+        if self.metadata or not isinstance(self.metadata, dict):
+            self._copy("metadata", check_object("metadata", self.metadata))
+
+    def _copy(self, field: str, body: bytes) -> None:
+        msgspec.structs.force_setattr(self, field, msgspec.json.decode(body))
 
     @property
     def digest(self) -> str:
@@ -259,72 +290,6 @@ class ResumeCommand(Record, frozen=True, kw_only=True, omit_defaults=True):
         return _command(CommandType.FAIL_CALL, wait, command_id, by, metadata, text=reason)
 
 
-def check_text(name: str, value: object, limit: int, *, optional: bool = False, empty: bool = True) -> None:
-    """Check one text argument of the face.
-
-    :raises InvalidDefinition: if it is not text, is empty where it must not be, has lone surrogates or is over the limit (bytes).
-    """
-    if value is None and optional:
-        return
-    if not isinstance(value, str):
-        raise InvalidDefinition(f"{name} must be text, not {type(value).__name__}")
-    if not empty and not value.strip():
-        raise InvalidDefinition(f"{name} must not be blank")
-    try:
-        size = len(value.encode())
-    except UnicodeEncodeError as error:
-        raise InvalidDefinition(f"{name} is not valid Unicode: {error.reason}") from None
-    if size > limit:
-        raise InvalidDefinition(f"{name} has {size} bytes, the limit is {limit}")
-    if limit <= MAX_ID and "\0" in value:
-        raise InvalidDefinition(f"{name} must not contain a NUL")
-
-
-def check_json(name: str, value: object, limit: int = MAX_DATA, levels: int = 32) -> None:
-    """Check that a value is JSON-like (None, bool, numbers, text, lists, dicts with text keys) and within bounds.
-
-    :raises InvalidDefinition: if it is not, naming the place.
-    """
-    _walk(name, value, levels, iter(range(limit)))
-    size = len(msgspec.json.encode(value))
-    if size > limit:
-        raise InvalidDefinition(f"{name} has {size} bytes as JSON, the limit is {limit}")
-
-
-def _walk(path: str, value: object, levels: int, left: Iterator[int]) -> None:
-    """Check one value and what is in it; each takes one of what is `left` (at least one byte), so shared parts cost no eternity."""
-    if next(left, None) is None:
-        raise InvalidDefinition(f"{path} is over the limit")
-    if value is None or isinstance(value, bool):
-        return
-    if isinstance(value, str):
-        check_text(path, value, 1 << 30)
-    elif isinstance(value, int):
-        if not -(2**63) <= value < 2**63:
-            raise InvalidDefinition(f"{path} is a whole number outside 64 bits")
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            raise InvalidDefinition(f"{path} is {value}, which JSON does not have")
-    elif isinstance(value, dict):
-        _deeper(path, levels)
-        for key, item in cast("dict[Any, Any]", value).items():
-            if not isinstance(key, str):
-                raise InvalidDefinition(f"{path} has a key that is not text: {key!r}")
-            check_text(f"{path} key", key, 1 << 30)
-            _walk(f"{path}.{key}", item, levels - 1, left)
-    elif isinstance(value, list):
-        _deeper(path, levels)
-        for index, item in enumerate(cast("list[Any]", value)):
-            _walk(f"{path}[{index}]", item, levels - 1, left)
-    else:
-        raise InvalidDefinition(f"{path} is a {type(value).__name__}, which is not JSON-like")
-
-
-def _deeper(path: str, levels: int) -> None:
-    if levels <= 0:
-        raise InvalidDefinition(f"{path} is nested too deep")
-
-
 def _command(
     type: CommandType,
     wait: Wait,
@@ -337,36 +302,19 @@ def _command(
     text: str = "",
     force: bool = False,
 ) -> ResumeCommand:
-    """Check the arguments that all constructors share."""
+    """Return a command; a wait given as a record also tells its turn."""
     turn_id = None
     if isinstance(wait, Suspension):
         turn_id, wait = wait.turn_id, wait.id
-    check_text("wait", wait, 256, optional=True, empty=False)
-    check_text("command_id", command_id, MAX_ID, optional=True, empty=False)
-    check_text("by", by, MAX_ID, optional=True)
-    check_text("text", text, MAX_TEXT)
-    metadata = {} if metadata is None else metadata
-    if not isinstance(metadata, dict):
-        raise InvalidDefinition(f"metadata must be a dict, not {type(metadata).__name__}")
-    check_json("metadata", metadata)
-    if arguments is not None:
-        if not isinstance(arguments, dict):
-            raise InvalidDefinition(f"arguments must be a dict, not {type(arguments).__name__}")
-        check_json("arguments", arguments)
-    check_json("data", value)
     return ResumeCommand(
         type=type,
         wait=wait,
         turn_id=turn_id,
-        arguments=_copied(arguments),
-        value=_copied(value),
+        arguments=arguments,
+        value=value,
         text=text,
         force=force,
         command_id=command_id,
         by=by,
-        metadata=_copied(metadata),
+        metadata={} if metadata is None else metadata,
     )
-
-
-def _copied(value: Any) -> Any:
-    return msgspec.json.decode(msgspec.json.encode(value))
