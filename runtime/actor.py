@@ -242,9 +242,11 @@ class Actor:
         if op is None:
             return await self._unsaveable(batch)
         self.remember(draft.messages)
+        asked = False
         for action in draft.actions:
             if isinstance(action, CallModel) and self.messages is not None and self.owns():
                 self._start_model(action)
+                asked = True
         sent = self.host.world.monotonic()
         reply = await self.host.call(op)
         if not isinstance(reply, base.Saved):
@@ -254,7 +256,7 @@ class Actor:
         self.state = draft.state
         self._shown(draft, owned=reply.owned)
         self.intake.saved(draft.receipts, reply)
-        self._act(draft, flagged=reply.cancel is not None)
+        self._act(draft, flagged=reply.cancel is not None, asked=asked)
         self.intake.tell(answers)
         return reply.owned and op.mode is not base.Mode.END
 
@@ -321,8 +323,8 @@ class Actor:
 
     # ------------------------------------------------------------------------------------------------------- effects
 
-    def _act(self, draft: Draft, *, flagged: bool = False) -> None:
-        """Carry out what a saved draft asks for.
+    def _act(self, draft: Draft, *, flagged: bool = False, asked: bool = False) -> None:
+        """Carry out what a saved draft asks for; `asked`: its model request has left already (and may even be answered).
 
         Between the save and a tool's start stand two checks: is the lease certainly ours, and has no cancel come with the
         acknowledgement? Where not, the attempt is known not to have started.
@@ -330,7 +332,7 @@ class Actor:
         for action in draft.actions:
             match action:
                 case CallModel():
-                    if self.model_task is None:
+                    if not asked:
                         self._start_model(action)
                 case RunTool():
                     self._start_tool(action, flagged=flagged)
