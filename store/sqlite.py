@@ -89,6 +89,11 @@ class SqliteConnection:
         with _guard:
             _connections.setdefault(self._path, []).append(self)
 
+    @property
+    def key(self) -> str:
+        """The name under which this node owns turns in the file: its own, and something unique."""
+        return self._writer.key
+
     async def call(self, op: Op) -> Reply:
         """Apply an operation, with all others that wait, in one commit.
 
@@ -150,6 +155,11 @@ class InlineConnection:
         self._core, self._lock = store.open(node)
         with _guard:
             _connections.setdefault(self._path, []).append(self)
+
+    @property
+    def key(self) -> str:
+        """The name under which this node owns turns in the file: its own, and something unique."""
+        return self._lock.key
 
     async def call(self, op: Op) -> Reply:
         """Apply an operation; never suspends. :raises StoreUnavailable: if it could not be committed."""

@@ -63,6 +63,8 @@ class Writer:
         self._rang: int = 0
         self.dead: tuple[str, ...] = ()
         self.latest = 0
+        self.key = ""
+        self.core: SqliteCore | None = None
         self._thread = threading.Thread(target=self._run, name="turnhold-sqlite", daemon=True)
         self._stop_watch = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="turnhold-sqlite-watch", daemon=True)
@@ -100,6 +102,8 @@ class Writer:
         except Exception as fault:
             self._fault = fault
             return
+        else:
+            self.core, self.key = core, lock.key
         finally:
             self._started.set()
         try:
@@ -109,6 +113,7 @@ class Writer:
             core.close()
 
     def _serve(self, core: SqliteCore, lock: NodeLock) -> None:
+        self._version = _version(core)
         while jobs := self._take():
             now = self._clock()
             if jobs[0] is not None:
@@ -127,7 +132,7 @@ class Writer:
                 return True
         if abs(now - self._rang) < RING_MS:
             return False  # others write all the time: look later
-        version = int(core.connection.execute("PRAGMA data_version").fetchone()[0])
+        version = _version(core)
         if version == self._version:
             return False
         self._rang, self._version = now, version
@@ -176,3 +181,8 @@ class Writer:
             if late:
                 fault = StoreUnavailable(f"SQLite did not answer within {TICKS * TICK_SECONDS:g} s")
                 self._answer([(job.waiter, fault) for job in late], ())
+
+
+def _version(core: SqliteCore) -> int:
+    """Return a number that changes when another connection has written."""
+    return int(core.connection.execute("PRAGMA data_version").fetchone()[0])
