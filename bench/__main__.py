@@ -1,0 +1,51 @@
+"""`python -m bench` from the root: measures, checks that the work was right, and prints one table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Sequence
+
+from . import approve, latency, mailbox, rounds, size, waiting
+from .harness import Options, Row, machine, table
+
+SCENARIOS = {
+    "approve": approve,
+    "latency": latency,
+    "rounds": rounds,
+    "size": size,
+    "mailbox": mailbox,
+    "waiting": waiting,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the scenarios that are named, or all."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("scenarios", nargs="*", help=f"of {', '.join(SCENARIOS)}; all by default")
+    parser.add_argument("--quick", action="store_true", help="small counts, one repeat: does it still work?")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    asked = parser.parse_args(arguments)
+    if unknown := [name for name in asked.scenarios if name not in SCENARIOS]:
+        parser.error(f"no scenario {unknown[0]!r}")
+    logging.getLogger("turnhold").setLevel(logging.WARNING)
+    options = Options(quick=asked.quick)
+    about = machine()
+    rows: list[Row] = []
+    for name in asked.scenarios or SCENARIOS:
+        print(f"{name} ...", end="\r", file=sys.stderr, flush=True)
+        rows += SCENARIOS[name].measure(options)
+    if asked.json:
+        print(json.dumps({"machine": about, "rows": [row.to_dict() for row in rows]}))
+        return 0
+    print("  ".join(f"{name} {value}" for name, value in about.items()))
+    print()
+    print(table(rows))
+    print("\nAll checks held: every tool ran once, every answer was there. 'per CPU s' counts this process alone.")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,106 @@
+"""The floors: the same round trips with the same bytes, and no runtime around them."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+from turnhold.store import base
+from turnhold.store.memory_core import MemoryCore
+
+from .harness import Clock, Sample
+
+
+def replayed(ops: Sequence[tuple[base.Op, int]], count: int) -> Sample:
+    """The store operations of real cycles once more, on a fresh core."""
+    core = MemoryCore()
+    clock = Clock()
+    replies = [core.apply(op, now) for op, now in ops]
+    sample = clock.sample(count)
+    wanted = (base.Claimed, base.Saved)
+    assert all(isinstance(reply, wanted) for reply in replies), "every operation did what it did the first time"
+    return sample
+
+
+def stored(bodies: Sequence[bytes], count: int) -> Sample:
+    """The same bytes into a dictionary."""
+    clock = Clock()
+    kept: dict[int, bytes] = {}
+    for key, body in enumerate(bodies):
+        kept[key] = bytes(memoryview(body))
+    sample = clock.sample(count)
+    assert len(kept) == len(bodies)
+    return sample
+
+
+class PlainWriter:
+    """A thread that puts rows into a table, all that are queued in one commit; no more than that."""
+
+    def __init__(self, path: Path) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[tuple[int, bytes, asyncio.Future[None]]] = deque()
+        self._changed = threading.Condition()
+        self._open = True
+        self._path = path
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def put(self, key: int, body: bytes) -> asyncio.Future[None]:
+        waiter = self._loop.create_future()
+        with self._changed:
+            self._queue.append((key, body, waiter))
+            self._changed.notify()
+        return waiter
+
+    def close(self) -> None:
+        with self._changed:
+            self._open = False
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        connection = sqlite3.connect(self._path, isolation_level=None)
+        for setting in ("journal_mode = WAL", "synchronous = FULL", "wal_autocheckpoint = 4000"):
+            connection.execute(f"PRAGMA {setting}")
+        connection.execute("CREATE TABLE kept(key INTEGER PRIMARY KEY, body BLOB NOT NULL)")
+        while True:
+            with self._changed:
+                while not self._queue and self._open:
+                    self._changed.wait()
+                if not self._queue:
+                    break
+                jobs = list(self._queue)
+                self._queue.clear()
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany("INSERT INTO kept VALUES (?, ?)", [(key, body) for key, body, _ in jobs])
+            connection.execute("COMMIT")
+            self._loop.call_soon_threadsafe(self._settle, [waiter for _, _, waiter in jobs])
+        connection.close()
+
+    @staticmethod
+    def _settle(waiters: Sequence[asyncio.Future[None]]) -> None:
+        for waiter in waiters:
+            waiter.set_result(None)
+
+
+async def committed(path: Path, bodies: Sequence[bytes], count: int, width: int) -> Sample:
+    """The same bytes in as many round trips of a plain writer with the same group commit, `width` cycles at once."""
+    writer = PlainWriter(path)
+    trips, each = len(bodies) // count, count // width
+    try:
+        await writer.put(-1, b"")
+        clock = Clock()
+
+        async def worker(first: int) -> None:
+            for key in range(first * trips, (first + each) * trips):
+                await writer.put(key, bodies[key])
+
+        await asyncio.gather(*[worker(at * each) for at in range(width)])
+        sample = clock.sample(each * width)
+    finally:
+        writer.close()
+    return sample
