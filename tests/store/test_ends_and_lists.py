@@ -6,7 +6,7 @@ from turnhold.actors.ids import child_id
 from turnhold.store import base as b
 
 from . import make
-from .conftest import Ops
+from .ops import Ops
 
 MINUTE = 60_000
 DAY = 1440 * MINUTE

@@ -8,7 +8,7 @@ import pytest
 from turnhold.store import base as b
 
 from . import make
-from .conftest import Ops
+from .ops import Ops
 
 
 async def test_mail_wakes_a_sleeping_turn(ops: Ops) -> None:

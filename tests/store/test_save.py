@@ -6,7 +6,7 @@ from turnhold.actors.ids import child_id
 from turnhold.store import base as b
 
 from . import make
-from .conftest import Ops
+from .ops import Ops
 
 
 async def test_keep(ops: Ops) -> None:

@@ -7,7 +7,7 @@ import pytest
 from turnhold.store import base as b
 
 from . import make
-from .conftest import Ops
+from .ops import Ops
 
 
 async def test_create_makes_a_turn_that_is_due(ops: Ops) -> None:
