@@ -7,6 +7,7 @@ power fails. The file must lie on a local disk.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import threading
@@ -205,7 +206,8 @@ def _others(path: Path, me: object) -> list[SqliteConnection | InlineConnection]
 
 
 def _on(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: object) -> None:
-    if not loop.is_closed():
+    # a loop that ends meanwhile has nobody left to tell
+    with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(function, *args)
 
 
