@@ -1,0 +1,101 @@
+"""What the worker's agents do. Every start of a tool's function is a line in the ledger, written in one piece.
+
+The points at which a process may wait, or be killed: ``model``, the n-th request of a turn as ``model 1``; ``tool``, just behind the line
+of its start; ``effect``, when all is done but the return.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from turnhold import Agent, ExecutionPolicy, Tool, ToolContext, tool
+from turnhold.models import ScriptedModel, call
+
+_event: Callable[..., None]
+_ledger = -1
+_gate = _die = ""
+_opened: asyncio.Event
+_opened_for_threads = threading.Event()
+
+
+def setup(ledger: str, gate: str, die: str, event: Callable[..., None]) -> None:
+    """Say where the ledger is, where functions wait, and which point kills this process."""
+    global _ledger, _gate, _die, _event, _opened  # noqa: PLW0603
+    _ledger = os.open(ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    _gate, _die, _event = gate, die, event
+    _opened = asyncio.Event()
+
+
+def release() -> None:
+    _opened.set()
+    _opened_for_threads.set()
+
+
+def _started(context: ToolContext) -> None:
+    os.write(_ledger, f"{context.idempotency_key} {context.attempt} {os.getpid()}\n".encode())
+    _event("tool", turn=context.turn_id, call=context.call_id, attempt=context.attempt)
+    _killed("tool")
+
+
+def _killed(point: str) -> None:
+    if point == _die:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def _pass(point: str) -> None:
+    _killed(point)
+    if point == _gate:
+        await _opened.wait()
+
+
+async def pay(context: ToolContext, amount: int = 0) -> str:
+    """Pay somebody."""
+    _started(context)
+    await _pass("tool")
+    await _pass("effect")
+    return f"paid in attempt {context.attempt}"
+
+
+def pay_in_thread(context: ToolContext, amount: int = 0) -> str:
+    """Pay somebody, in a thread that nobody can end."""
+    _started(context)
+    if _gate == "tool":
+        _opened_for_threads.wait()
+    return f"paid in attempt {context.attempt}"
+
+
+async def _model(request: Any, *calls: str) -> Any:
+    point = f"model {request.iteration}"
+    _event("model", turn=request.turn_id, iteration=request.iteration, attempt=request.attempt)
+    await _pass(point)
+    return [call(name, amount=25) for name in calls] if calls else "done"
+
+
+def _agent(id: str, *tools: Tool, calls: int = 1, **options: Any) -> Agent:
+    async def first(request: Any) -> Any:
+        return await _model(request, *(name.name for name in tools for _ in range(calls)))
+
+    async def last(request: Any) -> Any:
+        return await _model(request)
+
+    return Agent(id, model=ScriptedModel(first, last), tools=tools, **options)
+
+
+def agents() -> list[Agent]:
+    """Return the agents, new ones for each runtime."""
+    free = tool(pay, name="pay_now", approval=False, effect="repeatable")
+    return [
+        _agent("once", tool(pay, approval=True)),
+        _agent("repeatable", tool(pay, approval=True, effect="repeatable")),
+        _agent("free-once", tool(pay, effect="once")),
+        _agent("free-repeatable", free),
+        _agent("thread", tool(pay_in_thread, effect="once")),
+        _agent("both", free, tool(pay, approval=True)),
+        _agent("briefed", free, instructions="Speak briefly.", policy=ExecutionPolicy(max_iterations=1)),
+        Agent("talk", model=ScriptedModel("hello")),
+    ]

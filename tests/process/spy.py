@@ -1,0 +1,118 @@
+"""A store around a store: counts what is answered, and kills or stops this process at a chosen call."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from turnhold.store.base import Op, Reply, StoreConnection, TurnStore
+from turnhold.store.rules import OPERATIONS
+
+
+class SpyStore:
+    """Looks like the store it is around. One node connects to it."""
+
+    def __init__(self, inner: TurnStore, event: Callable[..., None]) -> None:
+        self.namespace = inner.namespace
+        self.poll_seconds = inner.poll_seconds
+        self.counts: Counter[str] = Counter()
+        self._inner = inner
+        self._event = event
+        self._connection: SpyConnection | None = None
+        self._points: list[Point] = []
+
+    async def connect(self, node: str, bell: Any, clock: Callable[[], int], *, inline: bool = False) -> StoreConnection:
+        inner = await self._inner.connect(node, bell, clock, inline=inline)
+        self._connection = SpyConnection(self, inner)
+        return self._connection
+
+    def arm(self, how: str, op: str, when: str, nth: int, turn: str | None) -> None:
+        self._points.append(Point(how, op, when, nth, turn))
+
+    async def stop(self) -> None:
+        """Stop this process while no store call is under way: it must not take the file's lock along."""
+        assert self._connection is not None
+        await self._connection.stop()
+
+    async def strike(self, when: str, op: Op) -> None:
+        """Do what is armed at this point."""
+        for point in self._points:
+            if not point.fits(when, op):
+                continue
+            if point.how == "stop":
+                await self.stop()
+            else:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def told(self, op: Op, reply: Reply) -> None:
+        self.counts[f"{OPERATIONS[type(op)]} {type(reply).__name__}"] += 1
+
+    def freezing(self) -> None:
+        self._event("freezing")
+
+
+class Point:
+    """A place where something happens once."""
+
+    def __init__(self, how: str, op: str, when: str, nth: int, turn: str | None) -> None:
+        self.how = how
+        self._op, self._when, self._left, self._turn = op, when, nth, turn
+
+    def fits(self, when: str, op: Op) -> bool:
+        """Tell whether this call is the one."""
+        if when != self._when or self._op not in {"*", OPERATIONS[type(op)]}:
+            return False
+        if self._turn is not None and getattr(op, "turn", None) != self._turn:
+            return False
+        self._left -= 1
+        return self._left == 0
+
+
+class SpyConnection:
+    """Looks like the connection it is around."""
+
+    def __init__(self, store: SpyStore, inner: StoreConnection) -> None:
+        self._store, self._inner = store, inner
+        self._under_way = 0
+        self._quiet = asyncio.Event()
+        self._thawed = asyncio.Event()
+        self._thawed.set()
+
+    async def call(self, op: Op) -> Reply:
+        await self._thawed.wait()
+        await self._store.strike("before", op)
+        self._under_way += 1
+        try:
+            reply = await self._inner.call(op)
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._quiet.set()
+        self._store.told(op, reply)
+        await self._store.strike("after", op)
+        return reply
+
+    async def stop(self) -> None:
+        """Hold back new calls, wait for the end of those under way, stop the process; go on when it is continued."""
+        self._thawed.clear()
+        try:
+            while self._under_way:
+                self._quiet.clear()
+                await self._quiet.wait()
+            self._store.freezing()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        finally:
+            self._thawed.set()
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    def now(self) -> int:
+        return self._inner.now()
+
+    def dead_nodes(self) -> Sequence[str]:
+        return self._inner.dead_nodes()

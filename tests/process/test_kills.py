@@ -1,0 +1,230 @@
+"""A process is killed with -9 at every boundary of an approve cycle, and in the middle of a tool; another one takes over at once."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .processes import Crew, Gone, Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.process
+
+# The store calls of an approve cycle, in order: create-and-claim · save the wait · deliver-and-claim · receipt and intent · result and
+# next model attempt · final.
+# Points inside are those of shop.py. Kills behind one call and before the next leave the same store: one of them is enough by default.
+CASES = [
+    *(("once", point) for point in ("after create 1", "before save 1", "after save 1", "after deliver 1", "before save 2", "after save 2")),
+    *(("once", point) for point in ("tool", "effect", "after save 3", "after save 4")),
+    *(("repeatable", point) for point in ("after save 2", "tool", "before save 3")),
+]
+MORE = [
+    *(("once", point) for point in ("before create 1", "model 1", "before deliver 1", "before save 3", "before save 4")),
+    *(("repeatable", point) for point in ("before save 2", "effect", "after save 3", "before save 4", "after save 4")),
+]
+# A start was saved and no result: whoever takes over cannot know whether the tool has run.
+DOUBTFUL = ("after save 2", "tool", "effect", "before save 3")
+RESOLVED: dict[str, dict[str, Any]] = {
+    "after save 2": {"kind": "rerun"},
+    "tool": {"kind": "give_result", "value": "paid by hand"},
+    "effect": {"kind": "fail_call", "reason": "the bank knows nothing of it"},
+    "before save 3": {"kind": "rerun"},
+}
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+    """Processes on one file, for all cases. At the end no attempt of a call has been started twice."""
+    crowd = Crew(tmp_path_factory.mktemp("kills"), ahead=True)
+    try:
+        yield crowd
+    finally:
+        crowd.close()
+    crowd.check()
+
+
+@pytest.fixture(scope="module")
+def survivor(crowd: Crew) -> Worker:
+    return crowd.executor("survivor")
+
+
+def victim_of(crew: Crew, point: str, **options: Any) -> Worker:
+    """Start a process that will be killed at a point."""
+    when, _, rest = point.partition(" ")
+    if when not in {"before", "after"}:
+        return crew.executor(die=point, **options)
+    victim = crew.executor(**options)
+    op, _, nth = rest.partition(" ")
+    victim("arm", how="kill", op=op, when=when, nth=int(nth))
+    return victim
+
+
+def cycle(worker: Worker, agent: str, key: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Start a turn, approve its call and let it settle; the same again finds what has been done."""
+    turn = worker("start", agent=agent, idempotency_key=key)
+    worker("settle", turn=turn)
+    receipt = worker("answer", turn=turn, kind="approve_tool", wait="call_1_0", command_id=f"approve {key}", by="ann")
+    return turn, receipt, worker("settle", turn=turn)
+
+
+def killed(victim: Worker) -> None:
+    assert victim.ended() == -signal.SIGKILL
+
+
+def resolve(worker: Worker, turn: str, view: dict[str, Any], **command: Any) -> dict[str, Any]:
+    """Answer the one wait in doubt."""
+    (wait,) = view["waits"]
+    assert (view["status"], wait["type"]) == ("IN_DOUBT", "IN_DOUBT")
+    assert worker("answer", turn=turn, wait=wait["id"], by="bob", **command)["by"] == "bob"
+    return worker("settle", turn=turn)
+
+
+def results(worker: Worker, turn: str) -> list[str]:
+    return [text for kind, text in worker("history", turn=turn) if kind == "ToolMessage"]
+
+
+@pytest.mark.parametrize(
+    ("agent", "point"),
+    [
+        *(pytest.param(*case, id=", ".join(case)) for case in CASES),
+        *(pytest.param(*case, id=", ".join(case), marks=pytest.mark.deep) for case in MORE),
+    ],
+)
+def test_killed_at_a_boundary(crowd: Crew, survivor: Worker, agent: str, point: str) -> None:
+    """The same start and the same answer, repeated elsewhere, find their turn, which ends; in doubt is what may have run once."""
+    key = f"{agent}, {point}"
+    victim = victim_of(crowd, point)
+
+    with pytest.raises(Gone):
+        cycle(victim, agent, key)
+    killed(victim)
+    turn, receipt, view = cycle(survivor, agent, key)
+
+    assert (receipt["effect"], receipt["by"], receipt["command_id"]) == ("APPROVED", "ann", f"approve {key}")
+    attempts = crowd.attempts(turn)
+    if agent == "once":
+        assert len(attempts) == (0 if point == "after save 2" else 1)
+        if point in DOUBTFUL:
+            view = resolve(survivor, turn, view, **RESOLVED[point])
+            assert crowd.attempts(turn) == [*attempts, 2] if RESOLVED[point]["kind"] == "rerun" else attempts
+    else:
+        assert attempts
+    assert (view["status"], view["final"], view["waits"]) == ("COMPLETED", "done", [])
+    assert len(results(survivor, turn)) == 1
+    happened = survivor("events", turn=turn)
+    assert [number for number, _ in happened] == list(range(1, len(happened) + 1))
+    assert [type for _, type in happened].count("TURN_RESUMED") == (2 if agent == "once" and point in DOUBTFUL else 1)
+
+
+@pytest.mark.parametrize(
+    ("command", "result"),
+    [
+        ({"kind": "rerun"}, "paid in attempt 2"),
+        ({"kind": "give_result", "value": "paid by hand"}, "paid by hand"),
+        ({"kind": "fail_call", "reason": "the bank knows nothing"}, "the bank knows nothing"),
+    ],
+    ids=["rerun", "give_result", "fail_call"],
+)
+def test_a_call_in_doubt_is_resolved_from_another_process(crowd: Crew, survivor: Worker, command: dict[str, Any], result: str) -> None:
+    """A person who sits at an API-only node decides what a call in doubt has done; only `rerun` starts it again."""
+    api = crowd.api()
+    victim = crowd.executor(die="tool")
+    turn = victim("start", agent="free-once")
+    killed(victim)
+
+    view = resolve(api, turn, api("settle", turn=turn), **command)
+
+    assert (view["status"], view["final"]) == ("COMPLETED", "done")
+    assert crowd.attempts(turn) == ([1, 2] if command["kind"] == "rerun" else [1])
+    (found,) = results(api, turn)
+    assert result in found
+
+
+def test_a_repeatable_call_goes_on_without_a_person(crowd: Crew, survivor: Worker) -> None:
+    """What may be repeated is started again at once, as the next attempt under the same key."""
+    victim = crowd.executor(die="tool")
+    turn = victim("start", agent="free-repeatable")
+    killed(victim)
+
+    assert survivor("settle", turn=turn)["status"] == "COMPLETED"
+    assert [(key, attempt) for key, attempt, _ in crowd.starts(turn)] == [(f"{turn}:call_1_0", 1), (f"{turn}:call_1_0", 2)]
+    assert [pid for *_, pid in crowd.starts(turn)] == [victim.pid, survivor.pid]
+
+
+def owning(crew: Crew, when: str) -> tuple[Worker, str]:
+    """Return a process in which one call runs and another waits for approval; it is killed at its next save."""
+    owner = crew.executor("owner", gate="tool")
+    turn = owner("start", agent="both")
+    owner.event("tool", turn=turn)
+    owner("arm", how="kill", op="save", when=when)
+    return owner, turn
+
+
+def approve(turn: str, name: str) -> dict[str, Any]:
+    return {"turn": turn, "kind": "approve_tool", "wait": "call_1_1", "command_id": name, "by": name}
+
+
+def test_owner_killed_between_delivery_and_save(crew: Crew) -> None:
+    """The sender waits for an owner that dies with its command unread, and gets the answer of the next one."""
+    sender = crew.executor("sender")
+    owner, turn = owning(crew, "before")
+
+    receipt = sender("answer", **approve(turn, "ann"))
+
+    killed(owner)
+    assert (receipt["effect"], receipt["replayed"]) == ("APPROVED", False)
+    assert sender("settle", turn=turn)["status"] == "COMPLETED"
+    assert [(key[-1], attempt, pid) for key, attempt, pid in sorted(crew.starts(turn))] == [
+        ("0", 1, owner.pid),
+        ("0", 2, sender.pid),
+        ("1", 1, sender.pid),
+    ]
+
+
+def test_owner_killed_between_save_and_reply(crew: Crew) -> None:
+    """The sender gets the answer that the dead owner has saved; the start it has saved too is in doubt."""
+    sender = crew.executor("sender")
+    owner, turn = owning(crew, "after")
+
+    receipt = sender("answer", **approve(turn, "ann"))
+
+    killed(owner)
+    assert (receipt["effect"], receipt["replayed"]) == ("APPROVED", False)
+    assert sender("answer", **approve(turn, "ann")) == {**receipt, "replayed": True}
+    view = resolve(sender, turn, sender("settle", turn=turn), kind="rerun")
+    assert view["status"] == "COMPLETED"
+    assert [(key[-1], attempt) for key, attempt, _ in sorted(crew.starts(turn))] == [("0", 1), ("0", 2), ("1", 2)]
+
+
+def test_owner_killed_and_nobody_left_to_answer(crew: Crew) -> None:
+    """Without an owner the answer stays pending; asked again with the same id, it is there when somebody has taken over."""
+    api = crew.api("api")
+    owner, turn = owning(crew, "before")
+
+    assert api("answer_all", items=[{**approve(turn, "ann"), "timeout": 0.5}])[0]["type"] == "AnswerPending"
+    killed(owner)
+    asked = api.ask("answer", **approve(turn, "ann"))
+    crew.executor("next")
+    receipt = asked.get()
+
+    assert (receipt["effect"], receipt["command_id"]) == ("APPROVED", "ann")
+    assert api("settle", turn=turn)["status"] == "COMPLETED"
+    assert [type for _, type in api("events", turn=turn)].count("TURN_RESUMED") == 1
+
+
+def test_two_senders_and_an_owner_that_dies_between_them(crew: Crew) -> None:
+    """Both get one answer: the one is accepted, the other told so."""
+    ann, bob = crew.api("ann"), crew.executor("bob")
+    owner, turn = owning(crew, "before")
+
+    asked = [sender.ask("answer_all", items=[approve(turn, sender.name)]) for sender in (ann, bob)]
+    answers = [answer for request in asked for answer in request.get()]
+
+    killed(owner)
+    assert sorted(answer.get("type", "accepted") for answer in answers) == ["AlreadyAnswered", "accepted"]
+    assert bob("settle", turn=turn)["status"] == "COMPLETED"
+    assert [attempt for key, attempt, _ in crew.starts(turn) if key.endswith("_1")] == [1]
