@@ -1,7 +1,7 @@
 """Which nodes on a SQLite file are dead: each holds an OS lock on a file beside the database, and the OS lets go of it.
 
-A node owns turns under a key that is its name and something unique, so that a node that was started again under its old name
-is not taken for its earlier self.
+A node owns turns, and announces itself, under a key that is its name and something unique, so that a node that was started again
+under its old name is not taken for its earlier self, and of two nodes with one name each leaves for itself.
 """
 
 from __future__ import annotations
@@ -42,6 +42,12 @@ else:
 
 MARK = "~"
 CLAIMS = (base.Create, base.Deliver, base.Cancel)
+# What a dead node has announced stays for a while (somebody may start it again), but not beside what its successor announces.
+SUCCEEDED = """
+    DELETE FROM nodes WHERE node = :key AND EXISTS (
+        SELECT 1 FROM nodes WHERE node <> :key AND instr(node, :name) = 1 AND length(node) = length(:key)
+    )
+"""
 
 
 class NodeLock:
@@ -70,6 +76,7 @@ class NodeLock:
                 found.append(key)
             else:
                 run("DELETE FROM locks WHERE name = ?", (name,))
+                run(SUCCEEDED, {"key": key, "name": name_of(key) + MARK})
                 (self._folder / name).unlink(missing_ok=True)
         return tuple(found)
 
@@ -100,7 +107,9 @@ class NodeLock:
 
 
 def with_key(op: Op, key: str) -> Op:
-    """Return an operation in which the claimer is called by its key."""
+    """Return an operation in which the node that claims, or announces itself, is called by its key."""
+    if isinstance(op, base.Beat):
+        return msgspec.structs.replace(op, node=op.node + MARK + key.rpartition(MARK)[2])
     if isinstance(op, base.Claim):
         return msgspec.structs.replace(op, by=msgspec.structs.replace(op.by, node=key))
     if isinstance(op, CLAIMS) and op.claim is not None:
@@ -114,13 +123,17 @@ def with_name(reply: Reply) -> Reply:
         return msgspec.structs.replace(reply, node=name_of(reply.node))
     if isinstance(reply, base.Delivered | base.Fenced) and reply.owner is not None:
         return msgspec.structs.replace(reply, owner=name_of(reply.owner))
+    if isinstance(reply, base.Nodes):
+        return msgspec.structs.replace(
+            reply, nodes=tuple(msgspec.structs.replace(row, node=name_of(row.node)) for row in reply.nodes)
+        )
     if isinstance(reply, base.TurnListing):
         return msgspec.structs.replace(
-            reply, turns=tuple(msgspec.structs.replace(turn, node=name_of(turn.node)) for turn in reply.turns)
+            reply, turns=tuple(msgspec.structs.replace(turn, node=turn.node and name_of(turn.node)) for turn in reply.turns)
         )
     return reply
 
 
-def name_of(key: str | None) -> str | None:
+def name_of(key: str) -> str:
     """Return the name of the node in a key."""
-    return None if key is None else key.rpartition(MARK)[0] or key
+    return key.rpartition(MARK)[0] or key

@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,13 @@ class Worker:
         """Ask, and wait for the answer."""
         return self.ask(do, **request).get()
 
+    def until(self, found: Callable[[Any], bool], do: str, **request: Any) -> Any:
+        """Ask, over and over, until the answer is right."""
+        end = time.monotonic() + STEP
+        while not found(answer := self(do, **request)):
+            assert time.monotonic() < end, f"{self.name}: {do} is still {answer}"
+        return answer
+
     def event(self, name: str, *, after: int = 0, **fields: Any) -> dict[str, Any]:
         """Wait for an event with these fields, and behind a number of others like it."""
 
@@ -145,7 +154,9 @@ class Worker:
                 return found
             if self._ended:
                 raise Gone(self._tail())
-            raise TimeoutError(f"{self.name} has not said it within {timeout:g} s; its last lines: {self._lines[-5:]}; {self._tail()}")
+            raise TimeoutError(
+                f"{self.name} has not said it within {timeout:g} s; its last lines: {self._lines[-5:]}; {self._tail()}"
+            )
 
     def _tail(self) -> str:
         return f"{self.name}, stderr:\n{self._log.read_text()[-3000:]}"

@@ -18,7 +18,10 @@ pytestmark = pytest.mark.process
 # next model attempt · final.
 # Points inside are those of shop.py. Kills behind one call and before the next leave the same store: one of them is enough by default.
 CASES = [
-    *(("once", point) for point in ("after create 1", "before save 1", "after save 1", "after deliver 1", "before save 2", "after save 2")),
+    *(
+        ("once", point)
+        for point in ("after create 1", "before save 1", "after save 1", "after deliver 1", "before save 2", "after save 2")
+    ),
     *(("once", point) for point in ("tool", "effect", "after save 3", "after save 4")),
     *(("repeatable", point) for point in ("after save 2", "tool", "before save 3")),
 ]
@@ -129,7 +132,9 @@ def test_killed_at_a_boundary(crowd: Crew, survivor: Worker, agent: str, point: 
     ],
     ids=["rerun", "give_result", "fail_call"],
 )
-def test_a_call_in_doubt_is_resolved_from_another_process(crowd: Crew, survivor: Worker, command: dict[str, Any], result: str) -> None:
+def test_a_call_in_doubt_is_resolved_from_another_process(
+    crowd: Crew, survivor: Worker, command: dict[str, Any], result: str
+) -> None:
     """A person who sits at an API-only node decides what a call in doubt has done; only `rerun` starts it again."""
     api = crowd.api()
     victim = crowd.executor(die="tool")

@@ -84,7 +84,10 @@ def test_frozen_before_the_save_of_a_start(crew: Crew) -> None:
     slow.signal(signal.SIGCONT)
 
     assert answered.get()["effect"] == "APPROVED"
-    assert quick("answer", turn=turn, kind="approve_tool", wait="call_1_0", command_id="a", by="ann") == {**answered.get(), "replayed": True}
+    assert quick("answer", turn=turn, kind="approve_tool", wait="call_1_0", command_id="a", by="ann") == {
+        **answered.get(),
+        "replayed": True,
+    }
     assert view["status"] == "COMPLETED"
     assert refused(slow) == 1
     assert [(attempt, pid) for _, attempt, pid in crew.starts(turn)] == [(1, quick.pid)]

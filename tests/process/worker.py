@@ -142,8 +142,11 @@ class Worker:
         found = self.runtime.statistics()
         return {"live": found.live_turns, "claims": found.claims, "lost": found.lost, "reaped": found.reaped}
 
-    async def nodes(self) -> dict[str, list[str]]:
-        return {row.node: sorted(row.agents) for row in await self.runtime.nodes()}
+    async def name(self) -> str:
+        return self.runtime.node
+
+    async def nodes(self) -> list[str]:
+        return [row.node for row in await self.runtime.nodes()]
 
     async def start(self, agent: str, input: str = "please", **options: Any) -> str:
         return (await self.runtime.start(agent, input, **options)).id
