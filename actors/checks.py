@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any, cast
 
@@ -107,10 +107,10 @@ def check_json(name: str, value: object, limit: int = MAX_DATA, levels: int = 32
 
 
 def check_object(name: str, value: object, limit: int = MAX_DATA, levels: int = 32) -> bytes:
-    """Check that a value is a JSON-like dict. :raises InvalidDefinition: as `check_json`."""
-    if not isinstance(value, dict):
+    """Check that a value is a JSON-like dict, or another mapping with what JSON has. :raises InvalidDefinition: as `check_json`."""
+    if not isinstance(value, Mapping):
         raise InvalidDefinition(f"{name} must be a dict, not {type(value).__name__}")
-    return check_json(name, cast("dict[Any, Any]", value), limit, levels)
+    return check_json(name, dict(cast("Mapping[Any, Any]", value)), limit, levels)
 
 
 def _walk(path: str, value: object, levels: int, left: Iterator[int]) -> None:

@@ -25,7 +25,7 @@ class TurnNotFound(TurnholdError, LookupError):
     """No turn has this id in this store: it never existed, or its retention is over. Nothing was changed."""
 
     def __init__(self, turn_id: str) -> None:
-        super().__init__(f"no turn {turn_id!r} in this store")
+        super().__init__(f"no turn {turn_id[:100]!r} in this store")
         self.turn_id = turn_id
 
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Iterable
 from typing import Protocol, TypeAlias, cast, runtime_checkable
 
 from .agent import Agent
+from .checks import shown
 from .errors import InvalidDefinition
 
 Loaded: TypeAlias = "Agent | Awaitable[Agent | None] | None"
@@ -38,7 +39,7 @@ class AgentTable:
         self._exact: dict[str, Agent] = {}
         self._active: dict[str, Agent] = {}
         if isinstance(agents, Agent | str) or not isinstance(cast("object", agents), Iterable):
-            raise InvalidDefinition(f"agents must be a list of Agents, not {agents!r:.100}")
+            raise InvalidDefinition(f"agents must be a list of Agents, not {shown(agents)}")
         for agent in agents:
             if not isinstance(agent, Agent):
                 raise InvalidDefinition(f"agents has a {type(agent).__name__}, which is not an Agent")

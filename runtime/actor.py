@@ -178,7 +178,7 @@ class Actor:
         batch = await self.intake.collect()
         if self.lost:
             return False
-        if not batch:
+        if not batch and not self.intake.pending:
             await self._wait()
             return True
         draft = self._handle(batch)

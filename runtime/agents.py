@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Iterable
 from typing import cast
 
 from ..actors.agent import Agent
+from ..actors.checks import MAX_KEY, check_text, shown
 from ..actors.errors import AgentNotFound, InvalidDefinition
 from ..actors.loader import AgentLoader, AgentTable
 
@@ -16,7 +17,7 @@ class Agents:
 
     def __init__(self, agents: Iterable[Agent] | AgentLoader) -> None:
         self._loader: AgentLoader = agents if isinstance(agents, AgentLoader) else AgentTable(agents)
-        self.known = frozenset(self._loader.known())
+        self.known = _known(self._loader)
         self._used: dict[int, Agent] = {}
 
     async def exact(self, agent_id: str, version: str) -> Agent | None:
@@ -45,6 +46,17 @@ class Agents:
             close = getattr(agent.model, "close", None)
             if close is not None and inspect.iscoroutinefunction(close):
                 await close()
+
+
+def _known(loader: AgentLoader) -> frozenset[str]:
+    names: object = loader.known()
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise InvalidDefinition(f"the loader's known() must give texts like 'id@version', not {shown(names)}")
+    found: set[str] = set()
+    for name in cast("Iterable[object]", names):
+        check_text("the loader's known()", name, MAX_KEY + 1, empty=False)
+        found.add(cast("str", name))
+    return frozenset(found)
 
 
 async def _loaded(found: object) -> Agent | None:

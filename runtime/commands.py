@@ -191,7 +191,7 @@ class Commands:
         by = self._claim(turn_id)
         try:
             sent = self._world.monotonic()
-            reply = await self._host.call(base.Deliver(turn=turn_id, mail=mail, claim=by))
+            reply = await self._host.call(base.Deliver(turn=turn_id, mail=mail, cap=self._host.settings.mailbox_cap, claim=by))
             match reply:
                 case base.Claimed():
                     assert by is not None

@@ -13,6 +13,7 @@ import structlog
 from ..actors import errors
 from ..actors.agent import Agent
 from ..actors.chat import AiMessage, ToolCall
+from ..actors.checks import check_span
 from ..actors.context import ToolContext
 from ..actors.events import EventType
 from ..actors.forms import FormDefinition, find_form_required, form_loop
@@ -21,12 +22,14 @@ from ..actors.machine import messages as m
 from ..actors.machine import texts
 from ..actors.model import Delta, ModelRequest, StreamingChatModel
 from ..actors.policies import ApprovalDecision, strictest
-from ..actors.record import JsonObject, duration
+from ..actors.record import JsonObject, duration, milliseconds
 from ..actors.results import result_text
 from ..actors.stream import Accumulator
 from ..actors.tools import Tool, decision_of
 from ..actors.turn import CallRecord, Failure
 from ..actors.view import view_of
+from . import inputs
+from .settings import Settings
 
 if TYPE_CHECKING:
     from .actor import Actor
@@ -37,7 +40,10 @@ MAX_ERROR = 4000
 
 def failure_of(error: BaseException) -> Failure:
     """Return an exception as it is stored: its class and its (bounded) text."""
-    text = str(error) or type(error).__name__
+    try:
+        text = str(error) or type(error).__name__
+    except Exception:
+        text = f"{type(error).__name__}, which has no text"
     return Failure(type(error).__name__, text.encode(errors="replace")[:MAX_ERROR].decode(errors="replace"))
 
 
@@ -66,6 +72,12 @@ class TimeLimit:
         return self.hit and self._task is not None and self._task.uncancel() == 0
 
 
+def stray() -> bool:
+    """Tell whether a CancelledError just caught cancels nobody here: user code let it out, so it is an error like others."""
+    task = asyncio.current_task()
+    return task is not None and not task.cancelling()
+
+
 async def ask_model(actor: Actor, iteration: int, failures: int) -> m.Message:
     """Send a model request and report what came of it.
 
@@ -78,16 +90,17 @@ async def ask_model(actor: Actor, iteration: int, failures: int) -> m.Message:
         return m.ModelFailed(iteration, failures, failure_of(error))
     limit = TimeLimit(actor, duration(agent.options.timeout).total_seconds())
     try:
-        reply = _checked(await _answer(actor, agent, request), actor.host.settings.max_calls)
+        reply = _checked(await _answer(actor, agent, request), actor.host.settings)
         return m.ModelReplied(iteration, failures, reply)
-    except asyncio.CancelledError:
-        if not limit.caught():
+    except asyncio.CancelledError as error:
+        if limit.caught():
+            late = errors.ModelTimeout(f"the model did not answer within {agent.options.timeout}")
+            return m.ModelFailed(iteration, failures, failure_of(late), retryable=True)
+        if not stray():
             raise
-        error = errors.ModelTimeout(f"the model did not answer within {agent.options.timeout}")
-        return m.ModelFailed(iteration, failures, failure_of(error), retryable=True)
+        return m.ModelFailed(iteration, failures, failure_of(error))
     except errors.RetryableModelError as error:
-        after = 0 if error.retry_after is None else round(error.retry_after * 1000)
-        return m.ModelFailed(iteration, failures, failure_of(error), retryable=True, retry_after=after)
+        return m.ModelFailed(iteration, failures, failure_of(error), retryable=True, retry_after=_wish(error.retry_after))
     except errors.ModelError as error:
         return m.ModelFailed(iteration, failures, failure_of(error))
     except Exception as error:
@@ -97,11 +110,24 @@ async def ask_model(actor: Actor, iteration: int, failures: int) -> m.Message:
         limit.stop()
 
 
-def _checked(reply: object, most: int) -> AiMessage:
+def _wish(seconds: object) -> int:
+    """Return a provider's wish in milliseconds; what is no duration is no wish."""
+    try:
+        return milliseconds(check_span("retry_after", seconds))
+    except errors.InvalidDefinition:
+        return 0
+
+
+def _checked(reply: object, settings: Settings) -> AiMessage:
+    """Return a reply that can be stored. :raises ModelError: if it cannot be, or has too many calls."""
     if not isinstance(reply, AiMessage):
         raise errors.ModelError(f"the model's response was {'null' if reply is None else type(reply).__name__}, not an AiMessage")
-    if len(reply.tool_calls) > most:
-        raise errors.ModelError(f"the model's response has {len(reply.tool_calls)} calls, the limit is {most}")
+    try:
+        reply = inputs.checked_message("the model's response", reply, settings)
+    except errors.InvalidDefinition as error:
+        raise errors.ModelError(str(error)) from None
+    if len(reply.tool_calls) > settings.max_calls:
+        raise errors.ModelError(f"the model's response has {len(reply.tool_calls)} calls, the limit is {settings.max_calls}")
     return reply
 
 
@@ -158,9 +184,9 @@ async def ask_policy(actor: Actor, call: CallRecord) -> m.Message:
         if agent.approval is not None:
             decision = strictest(decision, await _decision(agent.approval(view, asked, tool)))
         return m.PolicyDecided(call.id, decision)
-    except asyncio.CancelledError:
-        raise
-    except Exception as error:
+    except BaseException as error:
+        if isinstance(error, asyncio.CancelledError) and not stray():
+            raise
         log.exception("policy_failed", turn=actor.turn_id, call=call.id)
         return m.PolicyFailed(call.id, failure_of(error))
 
@@ -218,7 +244,9 @@ async def run_tool(actor: Actor, call: CallRecord) -> m.Message:
     except _Timeout as error:
         found = Failure("TimeoutError", f"{call.name} did not return within {error.seconds} s")
         return m.ToolFailed(call.id, attempt, "timeout", found, _told(actor, call, found, TimeoutError(found.message)))
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as error:
+        if stray():
+            return _raised(actor, call, error)
         if call.id not in actor.stopping:
             raise
         task = asyncio.current_task()
@@ -257,7 +285,7 @@ def _told(actor: Actor, call: CallRecord, found: Failure, error: BaseException) 
         try:
             text = factory(ToolCall(call.id, call.name, call.effective), error)
             if isinstance(cast("object", text), str):
-                return text[:MAX_ERROR]
+                return text[:MAX_ERROR].encode(errors="replace").decode()
         except Exception:
             log.exception("tool_error_message_failed", turn=actor.turn_id, call=call.id)
     return texts.execution_error(found)

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import timedelta
-from typing import cast
+from collections.abc import Iterable
+from typing import TypeVar, cast
 
 import msgspec
 
-from ..actors.chat import AiMessage, CallEdited, ChatMessage, Part, SystemMessage, ToolMessage, UserMessage
+from ..actors.chat import AiMessage, CallEdited, ChatMessage, SystemMessage, ToolMessage, UserMessage
+from ..actors.checks import MAX_ID, MAX_NAME, check_object, check_span, check_text, check_whole, shown
 from ..actors.errors import InvalidDefinition, SnapshotTooLarge
 from ..actors.history import unanswered
-from ..actors.record import JsonObject, Seconds, duration
-from ..actors.waits import check_json, check_text
+from ..actors.record import JsonObject, Seconds
+from ..store.base import read_cursor
+from .hooks import Listener
 from .settings import Settings
 
+M = TypeVar("M", bound=ChatMessage)
+MAX_HISTORY = 10_000
+MAX_TOKENS = 1 << 40
 MESSAGES = (SystemMessage, UserMessage, AiMessage, ToolMessage)
 
 
 def seconds(name: str, value: Seconds) -> float:
-    """Return a duration in seconds. :raises InvalidDefinition: if it is none, or negative."""
-    if isinstance(value, bool) or not isinstance(value, timedelta | int | float):
-        raise InvalidDefinition(f"{name} must be a timedelta or seconds, not {value!r}")
-    try:
-        found = duration(value).total_seconds()
-    except (OverflowError, ValueError):
-        raise InvalidDefinition(f"{name} is not a possible duration: {value!r}") from None
-    if found < 0:
-        raise InvalidDefinition(f"{name} must not be negative, not {value!r}")
-    return found
+    """Return a duration in seconds. :raises InvalidDefinition: if it is none, negative, or longer than a century."""
+    return check_span(name, value).total_seconds()
 
 
 def optional_seconds(name: str, value: Seconds | None) -> float | None:
@@ -45,12 +41,11 @@ def user_message(value: object, settings: Settings, name: str = "input") -> User
     message = UserMessage(value) if isinstance(value, str) else value
     if not isinstance(message, UserMessage):
         raise InvalidDefinition(f"{name} must be text or a UserMessage, not {type(value).__name__}")
-    check_message(name, message, settings)
-    return message
+    return checked_message(name, message, settings)
 
 
-def check_message(name: str, message: ChatMessage, settings: Settings) -> None:
-    """Check one message: the types of its fields, its encoding and its size.
+def checked_message(name: str, message: M, settings: Settings) -> M:
+    """Return a copy of a message whose fields, encoding and size are right.
 
     :raises InvalidDefinition: if a field is of a wrong type or not valid Unicode.
     :raises SnapshotTooLarge: if it is over the message limit.
@@ -58,17 +53,20 @@ def check_message(name: str, message: ChatMessage, settings: Settings) -> None:
     text = cast("object", message.content)
     if not isinstance(text, str):
         raise InvalidDefinition(f"{name}.content must be text, not {type(text).__name__}")
-    if isinstance(message, UserMessage):
-        for part in cast("Sequence[object]", message.parts):
-            if not isinstance(part, Part):
-                raise InvalidDefinition(f"{name}.parts must hold Parts, not a {type(part).__name__}")
     try:
         body = msgspec.msgpack.encode(message)
-        msgspec.msgpack.decode(body, type=type(message))
+        same = msgspec.msgpack.decode(body, type=type(message))
     except (UnicodeError, TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidDefinition(f"{name} cannot be stored: {error}") from None
     if len(body) > settings.max_message:
         raise SnapshotTooLarge(name, len(body), settings.max_message)
+    if isinstance(same, AiMessage):
+        for index, call in enumerate(same.tool_calls):
+            check_object(f"{name}.tool_calls[{index}].arguments", call.arguments, settings.max_message, 64)
+        if same.usage is not None:
+            for field in ("input_tokens", "output_tokens", "total_tokens"):
+                check_whole(f"{name}.usage.{field}", getattr(same.usage, field), 0, MAX_TOKENS)
+    return same
 
 
 def history(value: object, settings: Settings) -> tuple[ChatMessage, ...]:
@@ -79,34 +77,44 @@ def history(value: object, settings: Settings) -> tuple[ChatMessage, ...]:
     """
     if value is None:
         return ()
-    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-        raise InvalidDefinition(f"history must be a list of chat messages, not {type(value).__name__}")
-    items = cast("Sequence[object]", value)
-    if len(items) > 10_000:
-        raise InvalidDefinition(f"history has {len(items)} messages, the limit is 10000")
+    kind = type(value).__name__
+    if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
+        raise InvalidDefinition(f"history must be a list of chat messages, not {kind}")
     found: list[ChatMessage] = []
-    for index, item in enumerate(items):
+    for index, item in enumerate(cast("Iterable[object]", value)):
+        if index == MAX_HISTORY:
+            raise InvalidDefinition(f"history has more than {MAX_HISTORY} messages, which is the limit")
         if not isinstance(item, MESSAGES) or isinstance(item, CallEdited):
             raise InvalidDefinition(f"history[{index}] must be a chat message, not {type(item).__name__}")
-        check_message(f"history[{index}]", item, settings)
-        found.append(item)
+        found.append(checked_message(f"history[{index}]", item, settings))
     if left := unanswered(found):
         raise InvalidDefinition(f"history has a call without a result: {left[0]!r}")
     return tuple(found)
 
 
-def metadata(value: object) -> JsonObject:
+def metadata(value: object, name: str = "metadata") -> JsonObject:
     """Return metadata, copied. :raises InvalidDefinition: if it is not a JSON-like dict within bounds."""
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise InvalidDefinition(f"metadata must be a dict, not {type(value).__name__}")
-    found = cast("JsonObject", value)
-    check_json("metadata", found)
-    return msgspec.json.decode(msgspec.json.encode(found))
+    return {} if value is None else msgspec.json.decode(check_object(name, value))
 
 
-def name(what: str, value: object, *, limit: int = 128) -> None:
+def clock(value: object) -> None:
+    """Check a clock. :raises InvalidDefinition: if it lacks something that a `Clock` has."""
+    if value is not None and any(not hasattr(value, part) for part in ("wall", "monotonic", "call_later", "virtual", "busy")):
+        raise InvalidDefinition(f"clock must be a Clock, such as turnhold.testing.VirtualClock, not {shown(value)}")
+
+
+def listeners(value: object) -> list[Listener]:
+    """Return listeners. :raises InvalidDefinition: if it is not a list of functions."""
+    if not isinstance(value, Iterable):
+        raise InvalidDefinition(f"listeners must be a list of functions, not {shown(value)}")
+    found = list(cast("Iterable[object]", value))
+    for item in found:
+        if not callable(item):
+            raise InvalidDefinition(f"a listener is a function, not {shown(item)}")
+    return cast("list[Listener]", found)
+
+
+def name(what: str, value: object, *, limit: int = MAX_ID) -> None:
     """Check an optional name. :raises InvalidDefinition: if it is blank, too long or not text."""
     check_text(what, value, limit, optional=True, empty=False)
 
@@ -114,11 +122,13 @@ def name(what: str, value: object, *, limit: int = 128) -> None:
 def page_limit(value: object) -> int:
     """Return a page size. :raises InvalidDefinition: if it is not a whole number from 1 to 1000."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1000:
-        raise InvalidDefinition(f"limit must be a whole number from 1 to 1000, not {value!r}")
+        raise InvalidDefinition(f"limit must be a whole number from 1 to 1000, not {shown(value)}")
     return value
 
 
 def cursor(value: object) -> str | None:
-    """Return a page cursor. :raises InvalidDefinition: if it is not text that a page has given."""
-    check_text("after", value, 512, optional=True, empty=False)
-    return cast("str | None", value)
+    """Return a page cursor. :raises InvalidDefinition: if it is not text that a page may have given."""
+    check_text("after", value, MAX_NAME, optional=True, empty=False)
+    found = cast("str | None", value)
+    read_cursor(found)
+    return found

@@ -120,7 +120,14 @@ class Intake:
         found = await self._find([message.message.command for message in unknown if isinstance(message.message, m.Resume)])
         answers = dict(zip((message.message_id for message in unknown), found, strict=True))
         self._checked.clear()
-        return [self._with(message, answers.get(message.message_id)) for message in received]
+        known: list[m.Received] = []
+        for message in received:
+            answer = answers.get(message.message_id)
+            if isinstance(answer, SnapshotCorrupt):
+                self._broken.append((message.message_id, Refusal("CommandRefused", f"its receipt cannot be read: {answer.reason}")))
+            else:
+                known.append(self._with(message, answer))
+        return known
 
     def _with(self, message: m.Received, found: tuple[Receipt, str] | None) -> m.Received:
         cached = self._cached(message) or found
@@ -139,7 +146,7 @@ class Intake:
         receipt = self._receipts.get(f"w:{command.wait}")
         return None if receipt is None else (receipt, "wait")
 
-    async def _find(self, commands: Sequence[ResumeCommand]) -> list[tuple[Receipt, str] | None]:
+    async def _find(self, commands: Sequence[ResumeCommand]) -> list[tuple[Receipt, str] | SnapshotCorrupt | None]:
         if not commands:
             return []
         actor = self._actor
@@ -149,13 +156,21 @@ class Intake:
         reply = await actor.host.call(base.Find(root=root_of(actor.turn_id), commands=ids, waits=waits, calls=calls))
         assert isinstance(reply, base.Found)
         count = len(commands)
-        found: list[tuple[Receipt, str] | None] = []
+        found: list[tuple[Receipt, str] | SnapshotCorrupt | None] = []
         for index in range(count):
             body, by = reply.bodies[index], "command"
             if body is None:
                 body, by = reply.bodies[count + index] or reply.bodies[2 * count + index], "wait"
-            found.append(None if body is None else (codec.decode_receipt(actor.turn_id, body), by))
+            try:
+                found.append(None if body is None else (codec.decode_receipt(actor.turn_id, body), by))
+            except SnapshotCorrupt as error:
+                found.append(error)
         return found
+
+    @property
+    def pending(self) -> bool:
+        """Tell whether there is mail to consume, or an answer to give, without a message for the machine."""
+        return bool(self.consumed or self._broken)
 
     def answers(self, draft: Draft) -> list[tuple[str, Outcome]]:
         """Return all answers of a batch."""
@@ -182,6 +197,7 @@ class Intake:
 
     def tell(self, answers: Iterable[tuple[str, Outcome]]) -> None:
         """Answer those who wait in this process."""
+        self._broken = []
         for message_id, outcome in answers:
             future = self._expected.pop(message_id, None)
             if future is not None and not future.done():

@@ -84,6 +84,7 @@ class Placement:
         try:
             state = codec.decode_state(turn_id, claimed.schema, claimed.snapshot)
             agent = await self.agents.exact(state.agent_id, state.agent_version) if self.host.execute else None
+            codec.check_counts(state, claimed.message_count, claimed.event_count)
             tail = codec.decode_entries(turn_id, claimed.tail) if len(claimed.tail) == claimed.message_count else None
         except SnapshotCorrupt as error:
             log.exception("snapshot_unreadable", turn=turn_id)

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, final
 
 from ..actors.agent import Agent
 from ..actors.chat import ChatMessage, UserMessage
-from ..actors.errors import (
-    InvalidDefinition,
-    TurnNotFound,
-)
+from ..actors.checks import MAX_ID, MAX_TEXT, check_flag, check_text, check_whole
+from ..actors.errors import InvalidDefinition, TurnNotFound
 from ..actors.events import TERMINAL_EVENTS, Event
 from ..actors.history import readable
 from ..actors.ids import child_id, is_turn_id, root_of
 from ..actors.machine.draft import Noted, Outcome, Refusal
 from ..actors.machine.messages import ChildEnded, StartChild, Suspend
-from ..actors.record import JsonObject, Seconds, duration
+from ..actors.record import Seconds, duration
 from ..actors.turn import Failure, Status
 from ..actors.view import TurnView
-from ..actors.waits import MAX_TEXT, Receipt, ResumeCommand, check_text
+from ..actors.waits import Receipt, ResumeCommand
 from ..store import base, codec
 from . import inputs, views
 from .errors import refuse
@@ -78,6 +76,7 @@ class TurnRef:
         :raises TimeoutError: if it takes longer; nothing is changed by that.
         :raises TurnNotFound: if there is no such turn.
         """
+        check_flag("through_retries", through_retries)
         return await self._until(timeout, lambda view, look: views.settled(view, look, through_retries=through_retries))
 
     async def submit(self, command: ResumeCommand, timeout: Seconds = 30) -> Receipt:
@@ -101,6 +100,7 @@ class TurnRef:
 
     async def resume(self, command: ResumeCommand, timeout: Seconds | None = None, *, through_retries: bool = False) -> TurnView:
         """Deliver an answer, then wait until the turn settles (see `submit` and `settle` for what may be raised)."""
+        check_flag("through_retries", through_retries)
         clock = self._node.world.monotonic
         start, limit = clock(), inputs.optional_seconds("timeout", timeout)
         await self.submit(command, 30 if limit is None else min(30.0, limit))
@@ -128,7 +128,9 @@ class TurnRef:
         outcome = await self._node.commands.post(self._id, Suspend(message))
         self._noted(outcome)
 
-    async def start_child(self, agent: Agent | str, input: str | UserMessage, metadata: JsonObject | None = None) -> TurnRef:
+    async def start_child(
+        self, agent: Agent | str, input: str | UserMessage, metadata: Mapping[str, object] | None = None
+    ) -> TurnRef:
         """Start a child turn that this turn waits for; its outcome enters this turn's history as a message.
 
         :raises AgentNotFound: if no such agent is known here.
@@ -153,14 +155,21 @@ class TurnRef:
         return TurnRef(node, name)
 
     async def children(self) -> list[TurnRef]:
-        """Return the turn's direct children, oldest first."""
+        """Return the turn's direct children, oldest first.
+
+        :raises TurnNotFound: if there is no such turn.
+        """
+        self._check_id()
         items, after = list[TurnRef](), None
         while True:
             reply = await self._node.call(base.ListTurns(parent=self._id, root=root_of(self._id), limit=200, after=after))
             assert isinstance(reply, base.TurnListing)
             items += [TurnRef(self._node, look.turn) for look in reply.turns]
             if (after := reply.next) is None:
-                return items
+                break
+        if not items:
+            await self._look()
+        return items
 
     async def events(
         self,
@@ -176,8 +185,9 @@ class TurnRef:
         :param follow: wait for new ones; without it the iterator ends behind the last one that is stored by now.
         :raises TurnNotFound: if there is no such turn.
         """
-        if isinstance(after, bool) or not isinstance(after, int) or after < 0:
-            raise InvalidDefinition(f"after must be a whole number of at least 0, not {after!r}")
+        check_whole("after", after)
+        check_flag("live", live)
+        check_flag("follow", follow)
         async with self._watching(live=live) as subscription:
             look = await self._look()
             source = codec.EventSource(self._id, look.parent, look.agent, look.agent_version)
@@ -209,7 +219,8 @@ class TurnRef:
 
         :raises TurnNotFound: if there is no such turn in quarantine.
         """
-        check_text("by", by, 128, optional=True)
+        check_text("by", by, MAX_ID, optional=True)
+        self._check_id()
         if isinstance(await self._node.call(base.Revive(turn=self._id)), base.Gone):
             raise TurnNotFound(self._id)
 
@@ -219,7 +230,7 @@ class TurnRef:
         :raises TurnNotFound: if there is no such turn in quarantine.
         """
         check_text("reason", reason, 4096, empty=False)
-        check_text("by", by, 128, optional=True)
+        check_text("by", by, MAX_ID, optional=True)
         look = await self._look()
         text = f"turn {self._id} was discarded{f' by {by}' if by else ''}: {reason}"
         closing = codec.encode_outcome(Refusal("TurnClosed", text, status=Status.FAILED.value))
@@ -245,9 +256,12 @@ class TurnRef:
         finally:
             self._node.watch.drop(self._id, subscription)
 
-    async def _look(self) -> base.Looked:
+    def _check_id(self) -> None:
         if not is_turn_id(self._id):
             raise TurnNotFound(self._id)
+
+    async def _look(self) -> base.Looked:
+        self._check_id()
         reply = await self._node.call(base.Look(turn=self._id))
         if not isinstance(reply, base.Looked):
             raise TurnNotFound(self._id)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import final
 
 from ..actors.agent import Agent
 from ..actors.chat import ChatMessage, UserMessage
+from ..actors.checks import MAX_ID, MAX_KEY, check_flag, check_text, check_whole, shown
 from ..actors.errors import InvalidDefinition
 from ..actors.loader import AgentLoader
 from ..actors.policies import TurnOptions
-from ..actors.record import JsonObject, Seconds
+from ..actors.record import Seconds
 from ..actors.turn import Status
 from ..actors.view import Page, TurnView
-from ..actors.waits import Suspension, SuspensionType, check_text
-from ..store import base, codec
+from ..actors.waits import Suspension, SuspensionType
+from ..store import base
 from ..store.urls import open_store
 from . import inputs, views
 from .agents import Agents
@@ -26,7 +27,7 @@ from .hooks import Listener
 from .node import Node
 from .records import ConversationRef, NodeInfo, Statistics
 from .ref import TurnRef
-from .settings import Settings, bounded, whole
+from .settings import Settings, bounded
 from .starting import StartRequest, start
 from .world import Clock
 
@@ -75,25 +76,27 @@ class Runtime:
         max_snapshot: int = 1 << 20,
         clock: Clock | None = None,
     ) -> None:
-        check_text("node", node, 128, optional=True, empty=False)
-        chosen = open_store(store)
-        size = whole("max_snapshot", max_snapshot, 4096)
+        check_text("node", node, MAX_ID, optional=True, empty=False)
+        check_flag("execute", execute)
+        check_whole("max_active", max_active, 1)
+        check_whole("max_snapshot", max_snapshot, 4096)
+        inputs.clock(clock)
         settings = Settings(
             lease=bounded("lease", 10 if lease is None else lease, 1),
-            max_active=whole("max_active", max_active),
+            max_active=max_active,
             drain=bounded("drain", drain),
             cancel_grace=bounded("cancel_grace", cancel_grace),
             retention=bounded("retention", retention, 1),
-            max_snapshot=size,
-            max_message=size,
+            max_snapshot=max_snapshot,
+            max_message=max_snapshot,
         )
         self._node = Node(
-            chosen,
+            open_store(store),
             Agents(agents),
             node=node,
-            execute=bool(execute),
+            execute=execute,
             services=services,
-            listeners=listeners,
+            listeners=inputs.listeners(listeners),
             settings=settings,
             clock=clock,
         )
@@ -156,7 +159,7 @@ class Runtime:
         conversation: str | None = None,
         history: Iterable[ChatMessage] | None = None,
         tenant: str | None = None,
-        metadata: JsonObject | None = None,
+        metadata: Mapping[str, object] | None = None,
         streaming: bool | None = None,
         options: TurnOptions | None = None,
         idempotency_key: str | None = None,
@@ -192,13 +195,14 @@ class Runtime:
         conversation: str | None = None,
         history: Iterable[ChatMessage] | None = None,
         tenant: str | None = None,
-        metadata: JsonObject | None = None,
+        metadata: Mapping[str, object] | None = None,
         streaming: bool | None = None,
         options: TurnOptions | None = None,
         idempotency_key: str | None = None,
         timeout: Seconds | None = None,
     ) -> TurnView:
         """Start a turn and wait until it settles (see `start` and `TurnRef.settle`)."""
+        inputs.optional_seconds("timeout", timeout)
         turn = await self.start(
             agent,
             input,
@@ -230,7 +234,7 @@ class Runtime:
     ) -> Page[Suspension]:
         """List the open waits that people answer, oldest first; scheduled retries only where `type` asks for them."""
         if type is not None and not isinstance(type, SuspensionType):
-            raise InvalidDefinition(f"type must be a SuspensionType, not {type!r}")
+            raise InvalidDefinition(f"type must be a SuspensionType, not {shown(type)}")
         for name, value in (("assignee", assignee), ("tenant", tenant), ("agent", agent)):
             inputs.name(name, value)
         reply = await self._node.call(
@@ -245,7 +249,7 @@ class Runtime:
             )
         )
         assert isinstance(reply, base.WaitListing)
-        return Page(tuple(codec.decode_suspension("", body) for body in reply.bodies), reply.next)
+        return Page(views.readable_waits(reply.bodies), reply.next)
 
     async def turns(
         self,
@@ -261,9 +265,10 @@ class Runtime:
     ) -> Page[TurnView]:
         """List turns, oldest first; with `quarantined=True` those that are parked."""
         if status is not None and not isinstance(status, Status):
-            raise InvalidDefinition(f"status must be a Status, not {status!r}")
+            raise InvalidDefinition(f"status must be a Status, not {shown(status)}")
+        check_flag("quarantined", quarantined, optional=True)
         for name, value in (("agent", agent), ("conversation", conversation), ("root", root), ("tenant", tenant)):
-            inputs.name(name, value, limit=256)
+            inputs.name(name, value, limit=MAX_KEY)
         reply = await self._node.call(
             base.ListTurns(
                 status=None if status is None else status.value,
@@ -281,7 +286,7 @@ class Runtime:
 
     def conversation(self, conversation_id: str) -> ConversationRef:
         """Return a conversation's address; no I/O."""
-        check_text("conversation_id", conversation_id, 256, empty=False)
+        check_text("conversation_id", conversation_id, MAX_KEY, empty=False)
         return ConversationRef(self._node, conversation_id)
 
     async def nodes(self) -> list[NodeInfo]:
@@ -306,9 +311,7 @@ class Runtime:
 
     def add_listener(self, listener: Listener) -> None:
         """Hand every event of turns that run here to a function, behind the save that stores it."""
-        if not callable(listener):
-            raise InvalidDefinition(f"a listener is a function, not a {type(listener).__name__}")
-        self._node.watch.listeners.append(listener)
+        self._node.watch.listeners += inputs.listeners([listener])
 
     def remove_listener(self, listener: Listener) -> None:
         """Stop handing events to a function; one that was never added is ignored."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ..actors.checks import check_span, shown
 from ..actors.errors import InvalidDefinition
 from ..actors.record import Seconds, milliseconds
 
@@ -52,19 +53,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def bounded(name: str, value: Seconds, least: float = 0.0) -> int:
     """Return a duration setting in milliseconds.
 
-    :raises InvalidDefinition: if it is not a duration of at least `least` seconds.
+    :raises InvalidDefinition: if it is not a duration of at least `least` seconds, or is longer than a century.
     """
-    try:
-        found = milliseconds(value)
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidDefinition(f"{name} must be a timedelta or seconds, not {value!r}") from None
-    if isinstance(value, bool) or found < least * 1000:
-        raise InvalidDefinition(f"{name} must be at least {least} s, not {value!r}")
+    found = milliseconds(check_span(name, value))
+    if found < least * 1000:
+        raise InvalidDefinition(f"{name} must be at least {least} s, not {shown(value)}")
     return found
-
-
-def whole(name: str, value: int, least: int = 1) -> int:
-    """Return a whole-number setting. :raises InvalidDefinition: if it is none, or less than `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidDefinition(f"{name} must be a whole number of at least {least}, not {value!r}")
-    return value

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from ..actors.agent import Agent
 from ..actors.chat import ChatMessage, UserMessage
+from ..actors.checks import MAX_ID, MAX_KEY, check_flag, check_text
 from ..actors.errors import AgentNotFound, ConversationBusy, IdempotencyKeyReused, InvalidDefinition
 from ..actors.ids import root_id
 from ..actors.machine.create import digest_of, new_turn
 from ..actors.machine.draft import Context, Draft
 from ..actors.policies import ExecutionPolicy, TurnOptions
-from ..actors.record import JsonObject
 from ..store import base
 from . import inputs, persist
 from .actor import Actor
@@ -31,7 +32,7 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     conversation: str | None
     history: Iterable[ChatMessage] | None
     tenant: str | None
-    metadata: JsonObject | None
+    metadata: Mapping[str, object] | None
     streaming: bool | None
     options: TurnOptions | None
     idempotency_key: str | None
@@ -56,6 +57,7 @@ async def find_agent(node: Node, agent: Agent | str) -> Agent:
         return agent
     if not isinstance(agent, str):
         raise InvalidDefinition(f"agent must be an Agent or the id of one, not {type(agent).__name__}")
+    check_text("agent", agent, MAX_ID, empty=False)
     return await node.agents.active(agent)
 
 
@@ -79,31 +81,36 @@ async def start(node: Node, request: StartRequest) -> str:
     """Start a turn and return its id (see `Runtime.start`)."""
     settings = node.settings
     message = inputs.user_message(request.input, settings)
-    inputs.name("conversation", request.conversation, limit=256)
+    inputs.name("conversation", request.conversation, limit=MAX_KEY)
     inputs.name("tenant", request.tenant)
-    inputs.name("idempotency_key", request.idempotency_key, limit=256)
+    inputs.name("idempotency_key", request.idempotency_key, limit=MAX_KEY)
+    check_flag("streaming", request.streaming, optional=True)
     options = TurnOptions() if request.options is None else request.options
     if not isinstance(cast("object", options), TurnOptions):
         raise InvalidDefinition(f"options must be TurnOptions, not {type(options).__name__}")
-    history = inputs.history(None if request.history is None else list(request.history), settings)
-    metadata = {**inputs.metadata(options.metadata), **inputs.metadata(request.metadata)}
+    history = inputs.history(request.history, settings)
+    metadata = inputs.metadata({**options.metadata, **inputs.metadata(request.metadata)})
     found = await _definition(node, request.agent)
     by = node.placement.claim_by() if found.agent is not None and node.execute and node.placement.free > 0 else None
-    draft = new_turn(
+    drafted = partial(
+        new_turn,
         root_id(node.world.token(), request.conversation, request.idempotency_key, node.store.namespace),
         found.id,
         found.version,
         message,
-        _context(node, found, by),
         instructions=found.instructions,
         history=history,
         policy=options.execution_policy or found.policy,
         conversation=request.conversation,
         tenant=request.tenant,
         metadata=metadata,
-        streaming=options.streaming if request.streaming is None else bool(request.streaming),
+        streaming=options.streaming if request.streaming is None else request.streaming,
         bound=found.agent is not None,
     )
+    draft = drafted(_context(node, found, by))
+    if draft.state.status.terminal:  # a budget of nothing: it is created READY like every turn, and ends in its first activation
+        by = None
+        draft = drafted(_context(node, found, None))
     return await _create(node, request, draft, digest_of(found.id, message), by)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
+
+import structlog
 
 from ..actors.errors import SnapshotCorrupt, SnapshotTooNew
 from ..actors.record import utc
@@ -13,12 +15,24 @@ from ..actors.waits import Phase, Suspension, SuspensionType
 from ..store import base, codec
 from .watch import Rested
 
+log = structlog.get_logger("turnhold")
 Done: TypeAlias = Callable[[TurnView, "base.Looked | None"], bool]
 
 
 def waits_of(look: base.Looked) -> tuple[Suspension, ...]:
     """Return the answerable waits of a record's whole tree."""
-    return tuple(codec.decode_suspension(look.turn, body) for body in look.wait_bodies)
+    return readable_waits(look.wait_bodies, look.turn)
+
+
+def readable_waits(bodies: Iterable[bytes], turn_id: str = "") -> tuple[Suspension, ...]:
+    """Return the waits of an index; one that cannot be read is left out, so that it hides no other."""
+    waits: list[Suspension] = []
+    for body in bodies:
+        try:
+            waits.append(codec.decode_suspension(turn_id, body))
+        except SnapshotCorrupt:
+            log.exception("wait_unreadable", turn=turn_id)
+    return tuple(waits)
 
 
 def view_of_look(look: base.Looked) -> TurnView:
@@ -30,10 +44,10 @@ def view_of_look(look: base.Looked) -> TurnView:
         state = codec.decode_state(look.turn, look.schema, look.snapshot)
     except (SnapshotCorrupt, SnapshotTooNew) as error:
         state = TurnState(look.turn, look.agent, look.agent_version, look.parent, look.conversation, look.tenant)
-        state.status, state.error = Status(look.status), Failure(type(error).__name__, str(error))
+        state.status, state.error = _status(look), Failure(type(error).__name__, str(error))
         state.created_at, state.updated_at = look.created, look.updated
     if look.state == "T" and not state.status.terminal:
-        state.status, state.phase, state.waits, state.completed_at = Status(look.status), Phase.FINISHED, [], look.updated
+        state.status, state.phase, state.waits, state.completed_at = _status(look), Phase.FINISHED, [], look.updated
     owner = None
     if look.activation and look.node is not None:
         owner = Owner(look.node, utc(look.lease), look.epoch)
@@ -48,6 +62,14 @@ def view_of_look(look: base.Looked) -> TurnView:
         quarantine=quarantine,
         cancel_requested=look.cancel is not None,
     )
+
+
+def _status(look: base.Looked) -> Status:
+    """Return a record's status; of one that a newer release knows and this one does not, the nearest."""
+    try:
+        return Status(look.status)
+    except ValueError:
+        return Status.FAILED if look.state == "T" else Status.RUNNING if look.activation else Status.READY
 
 
 def alone(rested: Rested, turn_id: str) -> bool:

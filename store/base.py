@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
+from ..actors.checks import shown
+from ..actors.errors import InvalidDefinition
 from .operations import (
     Abandon,
     Beat,
@@ -165,6 +167,7 @@ __all__ = [
     "WaitRow",
     "cursor",
     "read_cursor",
+    "read_number",
 ]
 
 
@@ -174,11 +177,24 @@ def cursor(number: int, key: str) -> str:
 
 
 def read_cursor(text: str | None) -> tuple[int, str] | None:
-    """Read a cursor back. :raises ValueError: if it is none of ours."""
+    """Read a cursor back. :raises InvalidDefinition: if it is none of ours."""
     if text is None:
         return None
-    number, _, key = text.partition(":")
-    return int(number), key
+    number, colon, key = text.partition(":")
+    if not colon or not key:
+        raise _foreign(text)
+    return read_number(text, number), key
+
+
+def read_number(text: str, number: str) -> int:
+    """Read a number of a cursor. :raises InvalidDefinition: if it is none."""
+    if not number.isascii() or not number.isdigit() or len(number) > 18:
+        raise _foreign(text)
+    return int(number)
+
+
+def _foreign(text: str) -> InvalidDefinition:
+    return InvalidDefinition(f"after is not a cursor that a page of this listing gave: {shown(text)}")
 
 
 Bell: TypeAlias = Callable[[str, str], None]

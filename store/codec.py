@@ -53,6 +53,13 @@ def decode_state(turn_id: str, schema: int, data: bytes) -> TurnState:
     return state
 
 
+def check_counts(state: TurnState, messages: int, events: int) -> None:
+    """Check that a snapshot belongs to its history and events. :raises SnapshotCorrupt: if it does not."""
+    found = (state.message_count, state.event_count)
+    if found != (messages, events):
+        raise SnapshotCorrupt(state.turn_id, f"it counts {found} messages and events, the store {(messages, events)}")
+
+
 def encode_entries(entries: Sequence[HistoryEntry], limit: int) -> tuple[bytes, ...]:
     """Encode history entries. :raises SnapshotTooLarge: if one has more than `limit` bytes."""
     return tuple(_bounded("message", _encode(entry), limit) for entry in entries)

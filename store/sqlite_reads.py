@@ -78,13 +78,13 @@ class SqliteReads(SqliteTables):
 
     def list_waits(self, op: base.ListWaits, now: int) -> Reply:
         """Read open waits of all trees."""
-        created, row = base.read_cursor(op.after) or (-1, "0")
+        created, key = base.read_cursor(op.after) or (-1, "0")
         equal = {"agent": op.agent, "tenant": op.tenant, "assignee": op.assignee, "kind": op.kind}
         where, values = _equal(equal)
         where += "".join(" AND kind <> ?" for _ in op.without)
         rows = self._run(
             f"SELECT created, id, body FROM waits WHERE (created, id) > (?, ?){where} ORDER BY created, id LIMIT ?",  # noqa: S608
-            (created, int(row), *values, *op.without, op.limit + 1),
+            (created, base.read_number(op.after or "", key), *values, *op.without, op.limit + 1),
         ).fetchall()
         page = rows[: op.limit]
         more = base.cursor(page[-1][0], str(page[-1][1])) if page and len(rows) > op.limit else None
@@ -92,7 +92,7 @@ class SqliteReads(SqliteTables):
 
     def list_turns(self, op: base.ListTurns, now: int) -> Reply:
         """Read records."""
-        _, row = base.read_cursor(op.after) or (0, "0")
+        _, key = base.read_cursor(op.after) or (0, "0")
         equal = {"status": op.status, "agent": op.agent, "conversation": op.conversation, "parent": op.parent, "tenant": op.tenant}
         where, values = _equal(equal)
         if op.root is not None:
@@ -101,7 +101,7 @@ class SqliteReads(SqliteTables):
             where += f" AND quarantine IS {'NOT ' if op.quarantined else ''}NULL"
         rows = self._run(
             f"SELECT {ALL} FROM turns WHERE id > ?{where} ORDER BY id LIMIT ?",  # noqa: S608
-            (int(row), *values, op.limit + 1),
+            (base.read_number(op.after or "", key), *values, op.limit + 1),
         ).fetchall()
         page = [record_of(row) for row in rows[: op.limit]]
         more = base.cursor(page[-1].created, str(page[-1].id)) if page and len(rows) > op.limit else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from ..actors.checks import shown
 from ..actors.errors import InvalidDefinition
 from .base import TurnStore
 from .memory import MemoryStore
@@ -24,4 +25,4 @@ def open_store(store: object) -> TurnStore:
         from .sqlite import SqliteStore
 
         return SqliteStore.from_url(store)
-    raise InvalidDefinition(f"store must be memory://, memory://name or sqlite:///file, not {store!r}")
+    raise InvalidDefinition(f"store must be memory://, memory://name or sqlite:///file, not {shown(store)}")
