@@ -119,6 +119,7 @@ class Node:
             self.placement.work(turn_id)
         else:
             self.placement.ring()
+            self.placement.alarm()
             if self._doubt is not None and not self._doubt.done():
                 self._doubt.set_result(None)
 

@@ -42,6 +42,7 @@ class Placement:
         self.skipped: dict[str, float] = {}
         self.claims = self.lost = self.reaped = 0
         self._ring: asyncio.Future[None] | None = None
+        self._alarm: asyncio.Future[None] | None = None
         self._rung = True
 
     # ------------------------------------------------------------------------------------------------------- registry
@@ -83,8 +84,8 @@ class Placement:
         token = base.Token(by.activation, claimed.epoch)
         try:
             state = codec.decode_state(turn_id, claimed.schema, claimed.snapshot)
-            agent = await self.agents.exact(state.agent_id, state.agent_version) if self.host.execute else None
             codec.check_counts(state, claimed.message_count, claimed.event_count)
+            agent = await self.agents.exact(state.agent_id, state.agent_version) if self.host.execute else None
             tail = codec.decode_entries(turn_id, claimed.tail) if len(claimed.tail) == claimed.message_count else None
         except SnapshotCorrupt as error:
             log.exception("snapshot_unreadable", turn=turn_id)
@@ -143,6 +144,11 @@ class Placement:
         self._rung = True
         if self._ring is not None and not self._ring.done():
             self._ring.set_result(None)
+
+    def alarm(self) -> None:
+        """Let the reaper look whether somebody has died."""
+        if self._alarm is not None and not self._alarm.done():
+            self._alarm.set_result(None)
 
     def work(self, turn_id: str) -> None:
         """Mail, a cancel or a new turn may need somebody."""
@@ -242,33 +248,48 @@ class Placement:
                 actor.mailbox.ring()
 
     async def reap(self, period: float, dead: Dead) -> None:
-        """Take over from owners that are gone, for as long as this node lives. Never from its own activations."""
+        """Take over from owners that are gone, for as long as this node lives. Never from its own activations.
+
+        It looks once a period, and when an alarm says that somebody has died.
+        """
         world, settings = self.host.world, self.host.settings
-        before = world.monotonic()
-        quiet_until = before
+        before = quiet_until = world.monotonic()
+        due = before + period
         while True:
-            await world.sleep(period)
+            self._alarm = asyncio.get_running_loop().create_future()
+            await world.wait(self._alarm, due - world.monotonic())
             now = world.monotonic()
             if now - before > period + settings.renew / 1000:
                 quiet_until = now + (settings.renew + settings.grace) / 1000
                 await self.renew_now()
             before = now
             dead_nodes = tuple(dead())
-            if now < quiet_until and not dead_nodes:
+            if not dead_nodes and now < max(due, quiet_until):
+                due = due if now < due else now + period
                 continue
+            due = now + period
             try:
-                await self._reap(settings.grace, dead_nodes)
+                while await self._reap(settings.grace, dead_nodes):
+                    pass
             except StoreUnavailable as error:
                 log.warning("reap_failed", error=str(error))
 
-    async def _reap(self, grace: int, dead_nodes: tuple[str, ...]) -> None:
-        reply = await self.host.call(base.Expired(grace_ms=grace, dead_nodes=dead_nodes))
+    async def _reap(self, grace: int, dead_nodes: tuple[str, ...]) -> bool:
+        """Take over what there is, some at once; tell whether there may be more."""
+        expired = base.Expired(grace_ms=grace, dead_nodes=dead_nodes)
+        reply = await self.host.call(expired)
         assert isinstance(reply, base.DueTurns)
-        for turn in reply.turns:
-            if self.here(turn):
-                continue
+        before, world = self.reaped, self.host.world
+        todo = [turn for turn in reply.turns if not self.here(turn)]
+        await gather([world.spawn(self._take_over(turn, grace, dead_nodes), f"reap {turn}") for turn in todo])
+        return len(reply.turns) == expired.limit and self.reaped > before
+
+    async def _take_over(self, turn: str, grace: int, dead_nodes: tuple[str, ...]) -> None:
+        try:
             for dead_node in dead_nodes or (None,):
                 taken = await self.host.call(base.Reap(turn=turn, grace_ms=grace, dead_node=dead_node))
                 if isinstance(taken, base.Reaped):
                     self.reaped += 1
-                    break
+                    return
+        except StoreUnavailable as error:
+            log.warning("reap_failed", turn=turn, error=str(error))

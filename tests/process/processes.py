@@ -1,7 +1,8 @@
-"""Other processes, as the tests see them. Nothing here sleeps: everything waits for a line, or for an end, at most `STEP` seconds."""
+"""Other processes, as the tests see them. Nothing here sleeps: it waits for a line, or for an end, at most `STEP` seconds."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -130,10 +131,8 @@ class Worker:
         self._reader.join()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
-        except BrokenPipeError:
-            pass
         self._process.stdout.close()
 
     def _read(self) -> None:

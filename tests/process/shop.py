@@ -1,7 +1,7 @@
 """What the worker's agents do. Every start of a tool's function is a line in the ledger, written in one piece.
 
-The points at which a process may wait, or be killed: ``model``, the n-th request of a turn as ``model 1``; ``tool``, just behind the line
-of its start; ``effect``, when all is done but the return.
+The points at which a process may wait, or be killed: ``model 1`` and so on, the requests of a turn; ``tool``, behind the line of
+its start; ``effect``, when all is done but the return.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def test_starts_what_an_executor_announces(crew: Crew) -> None:
 
 
 def test_a_start_waits_for_an_executor(crew: Crew) -> None:
-    """What is started while the executor is away runs when one comes, with that one's instructions; repeated it is the same turn."""
+    """What is started while the executor is away runs when one comes; repeated it is the same turn."""
     crew.executor("first").kill()
     api = crew.api()
 
@@ -97,7 +97,7 @@ def test_cancels_while_the_executor_is_away(crew: Crew) -> None:
 
     assert api("inbox") == []
     assert crew.starts() == []
-    with pytest.raises(Refused, match="TurnClosed|AlreadyAnswered"):
+    with pytest.raises(Refused, match="AlreadyAnswered"):
         api("answer", turn=turn, **APPROVAL)
 
 
@@ -121,7 +121,7 @@ def test_answers_and_cancels_what_runs_elsewhere(crew: Crew) -> None:
 
 
 def test_an_api_node_dies_with_an_answer_half_given(crew: Crew) -> None:
-    """Killed between its claim and its save it leaves the answer in the mailbox: it is taken in elsewhere, and found when asked again."""
+    """Killed between claim and save it leaves the answer in the mailbox: taken in elsewhere, it is found when asked again."""
     executor = crew.executor("executor")
     turn = executor("start", agent="once")
     executor("settle", turn=turn)

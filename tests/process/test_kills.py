@@ -1,4 +1,4 @@
-"""A process is killed with -9 at every boundary of an approve cycle, and in the middle of a tool; another one takes over at once."""
+"""A process is killed with -9 at every boundary of an approve cycle and in the middle of a tool; another takes over at once."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.process
 
-# The store calls of an approve cycle, in order: create-and-claim · save the wait · deliver-and-claim · receipt and intent · result and
-# next model attempt · final.
-# Points inside are those of shop.py. Kills behind one call and before the next leave the same store: one of them is enough by default.
+# The store calls of an approve cycle, in order: create-and-claim · save the wait · deliver-and-claim · receipt and intent ·
+# result and next model attempt · final. The points inside are those of shop.py. Kills behind one call and before the next leave
+# the same store: one of them is enough by default.
 CASES = [
-    *(
-        ("once", point)
-        for point in ("after create 1", "before save 1", "after save 1", "after deliver 1", "before save 2", "after save 2")
-    ),
-    *(("once", point) for point in ("tool", "effect", "after save 3", "after save 4")),
+    *(("once", point) for point in ("after create 1", "before save 1", "after save 1", "after deliver 1", "before save 2")),
+    *(("once", point) for point in ("after save 2", "tool", "effect", "after save 3", "after save 4")),
     *(("repeatable", point) for point in ("after save 2", "tool", "before save 3")),
 ]
 MORE = [
@@ -120,7 +117,7 @@ def test_killed_at_a_boundary(crowd: Crew, survivor: Worker, agent: str, point: 
     assert len(results(survivor, turn)) == 1
     happened = survivor("events", turn=turn)
     assert [number for number, _ in happened] == list(range(1, len(happened) + 1))
-    assert [type for _, type in happened].count("TURN_RESUMED") == (2 if agent == "once" and point in DOUBTFUL else 1)
+    assert [kind for _, kind in happened].count("TURN_RESUMED") == (2 if agent == "once" and point in DOUBTFUL else 1)
 
 
 @pytest.mark.parametrize(
@@ -132,9 +129,7 @@ def test_killed_at_a_boundary(crowd: Crew, survivor: Worker, agent: str, point: 
     ],
     ids=["rerun", "give_result", "fail_call"],
 )
-def test_a_call_in_doubt_is_resolved_from_another_process(
-    crowd: Crew, survivor: Worker, command: dict[str, Any], result: str
-) -> None:
+def test_a_call_in_doubt_is_resolved_elsewhere(crowd: Crew, survivor: Worker, command: dict[str, Any], result: str) -> None:
     """A person who sits at an API-only node decides what a call in doubt has done; only `rerun` starts it again."""
     api = crowd.api()
     victim = crowd.executor(die="tool")
@@ -158,6 +153,21 @@ def test_a_repeatable_call_goes_on_without_a_person(crowd: Crew, survivor: Worke
     assert survivor("settle", turn=turn)["status"] == "COMPLETED"
     assert [(key, attempt) for key, attempt, _ in crowd.starts(turn)] == [(f"{turn}:call_1_0", 1), (f"{turn}:call_1_0", 2)]
     assert [pid for *_, pid in crowd.starts(turn)] == [victim.pid, survivor.pid]
+
+
+def test_all_turns_of_a_dead_owner_are_taken_over(crew: Crew) -> None:
+    """They are more than are looked at in one go."""
+    count = 150
+    victim, survivor = crew.executor("victim", gate="tool"), crew.executor("survivor")
+    turns = [request.get() for request in [victim.ask("start", agent="free-repeatable") for _ in range(count)]]
+    for turn in turns:
+        victim.event("tool", turn=turn)
+
+    victim.kill()
+
+    assert {view["status"] for view in survivor("settle_all", turns=turns)} == {"COMPLETED"}
+    assert survivor("statistics")["reaped"] == count
+    assert len(crew.starts()) == 2 * count
 
 
 def owning(crew: Crew, when: str) -> tuple[Worker, str]:
@@ -218,7 +228,7 @@ def test_owner_killed_and_nobody_left_to_answer(crew: Crew) -> None:
 
     assert (receipt["effect"], receipt["command_id"]) == ("APPROVED", "ann")
     assert api("settle", turn=turn)["status"] == "COMPLETED"
-    assert [type for _, type in api("events", turn=turn)].count("TURN_RESUMED") == 1
+    assert [kind for _, kind in api("events", turn=turn)].count("TURN_RESUMED") == 1
 
 
 def test_two_senders_and_an_owner_that_dies_between_them(crew: Crew) -> None:

@@ -130,7 +130,7 @@ def test_one_of_two_nodes_of_one_name_leaves(crew: Crew) -> None:
 
 
 def test_started_again_under_its_old_name(crew: Crew) -> None:
-    """A process that ended without leaving is not taken for its successor of the same name, which takes over at once, every time."""
+    """A process that ended without leaving is not taken for its successor of the same name, which takes over at once."""
     turn = ""
     pids: list[int] = []
     for attempt in (1, 2, 3):

@@ -1,6 +1,7 @@
 """A process of the tests: one Runtime on a store, driven by JSON lines on stdin.
 
-A request is ``{"id": n, "do": name, ...}``; its answer ``{"id": n, "ok": value}``, or ``{"id": n, "error": {...}}``. What happens by itself is told as ``{"event": name, ...}``. Requests run beside each other. When stdin ends, so does the process.
+A request is ``{"id": n, "do": name, ...}``; its answer ``{"id": n, "ok": value}`` or ``{"id": n, "error": {...}}``. What happens by
+itself is told as ``{"event": name, ...}``. Requests run beside each other. When stdin ends, so does the process.
 """
 
 from __future__ import annotations
