@@ -53,7 +53,7 @@ class Speaker:
                 self._say("model", "yellow", "a retry is scheduled")
             case EventType.TOOL_STARTED:
                 self._running += 1
-                self._say("tool", "cyan", f"{data.get('toolName')} starts; that it starts was saved first")
+                self._say("tool", "cyan", f"{data.get('toolName')} starts; the store knew before")
             case EventType.TOOL_COMPLETED:
                 self._say("tool", "cyan", f"{data.get('toolName')} has returned")
                 self._returned()

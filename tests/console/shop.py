@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from turnhold import Tool
     from turnhold.actors.model import ChatModel
+    from turnhold.models.scripted import Reply
 
 PLACE = FormDefinition(
     "place",
@@ -37,7 +38,7 @@ async def ship(context: ToolContext) -> str:
     return f"shipped to {context.form(PLACE)['town']}"
 
 
-REFUND = (call("refund", order_id="O-1", amount=25), "All done.")
+REFUND: tuple[Reply, ...] = (call("refund", order_id="O-1", amount=25), "All done.")
 
 
 def agent_of(model: ChatModel, *tools: Tool) -> Agent:
@@ -55,7 +56,7 @@ class Shop:
     def url(self) -> str:
         return f"sqlite:///{self.path}"
 
-    def start(self, *replies: object) -> TurnView:
+    def start(self, *replies: Reply) -> TurnView:
         """Run a turn until it settles."""
 
         async def start() -> TurnView:
@@ -64,7 +65,7 @@ class Shop:
 
         return asyncio.run(start())
 
-    def go_on(self, turn_id: str, *replies: object) -> TurnView:
+    def go_on(self, turn_id: str, *replies: Reply) -> TurnView:
         """Let a process that runs the agent go on with a turn."""
 
         async def settle() -> TurnView:
@@ -84,4 +85,5 @@ class Shop:
         """Return exit code, output and errors of a command; the store's URL stands behind its name."""
         self.capture.readouterr()
         code = main([words[0], self.url, *words[1:]])
-        return (code, *self.capture.readouterr())
+        out, err = self.capture.readouterr()
+        return code, out, err

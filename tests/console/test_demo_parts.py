@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from turnhold.models.scripted import Reply
+
 REFUND = call("refund_order", order_id="O-1001", amount=25)
 
 
@@ -106,7 +108,7 @@ def test_a_missing_package_is_named_with_its_extra(words: tuple[str, ...], machi
 # ------------------------------------------------------------------------------------------------------------------- models
 
 
-def begun(story: Story, *replies: object, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+def begun(story: Story, *replies: Reply, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
     """Play the first process with a model that answers like this."""
     agent = story_agent(story).replace(model=ScriptedModel(*replies))
     monkeypatch.setattr(demo_worker, "story_agent", lambda _: agent)
@@ -136,7 +138,7 @@ def answered(story: Story) -> tuple[int, str]:
         ([ValueError("broken")], "FAILED: ValueError: broken"),
     ],
 )
-def test_a_model_that_comes_to_no_approval(replies: list[object], says: str, story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_comes_to_no_approval(replies: list[Reply], says: str, story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     """What happened is said, nothing is refunded, and the exit code is 1."""
     code, out = begun(story, *replies, monkeypatch=monkeypatch)
 
@@ -147,7 +149,7 @@ def test_a_model_that_comes_to_no_approval(replies: list[object], says: str, sto
 
 
 @pytest.mark.parametrize("replies", [[[REFUND, REFUND], "Done."], [REFUND, REFUND, "Done."]], ids=["at once", "in turn"])
-def test_alone_it_approves_one_refund_only(replies: list[object], story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_alone_it_approves_one_refund_only(replies: list[Reply], story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that asks for two refunds gets one."""
     assert begun(story, *replies, monkeypatch=monkeypatch)[0] == 0
     code, out = answered(story)

@@ -92,17 +92,18 @@ def test_early_deltas_stand_behind_the_tool_that_they_speak_of() -> None:
     """A request may leave before the save of a tool's result is told; the story stays in order."""
     out = io.StringIO()
     speaker = Speaker(Terminal(out, width=80))
-    for kind, data in (
+    told: list[tuple[EventType, JsonObject]] = [
         (EventType.TOOL_STARTED, {"toolName": "f"}),
         (EventType.MODEL_TEXT_DELTA, {"content": "All "}),
         (EventType.TOOL_COMPLETED, {"toolName": "f"}),
         (EventType.MODEL_TEXT_DELTA, {"content": "done."}),
         (EventType.MODEL_COMPLETED, {"text": "All done."}),
-    ):
+    ]
+    for kind, data in told:
         speaker(event(kind, data))
 
     assert out.getvalue().splitlines() == [
-        "  tool    f starts; that it starts was saved first",
+        "  tool    f starts; the store knew before",
         "  tool    f has returned",
         "  model   All done.  (2 deltas)",
     ]
