@@ -52,8 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(file=sys.stderr)
         return LEFT
     except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - nobody reads any more; exit must not write
-        return 1
+        return unread()
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -83,6 +82,12 @@ def _run(options: argparse.Namespace) -> int:
     from .commands import run
 
     return run(options)
+
+
+def unread() -> int:
+    """Return the exit code where nobody reads the output any more; the end of the process must not write to it either."""
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - it lives as long as the process
+    return 1
 
 
 def own_process() -> None:

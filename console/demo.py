@@ -22,7 +22,7 @@ import msgspec
 from ..actors.errors import TurnholdError
 from ..actors.view import TurnView
 from ..runtime.runtime import Runtime
-from .cli import LEFT
+from .cli import LEFT, unread
 from .commands import error_text
 from .demo_races import RaceFailed, run_races
 from .demo_speech import said
@@ -39,6 +39,8 @@ def demo(options: argparse.Namespace) -> int:
     try:
         story, hint = make_story(options)
         return _tell(story, hint, terminal)
+    except BrokenPipeError:
+        return unread()
     except (TurnholdError, RaceFailed, OSError) as error:
         print(f"turnhold: {error_text(error)}", file=sys.stderr)
         return 1

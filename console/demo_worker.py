@@ -18,7 +18,7 @@ from ..actors.turn import Status
 from ..actors.view import TurnView
 from ..actors.waits import ResumeCommand, Suspension, SuspensionType
 from ..runtime.runtime import Runtime
-from .cli import LEFT, own_process
+from .cli import LEFT, own_process, unread
 from .commands import error_text
 from .demo_prompt import Left, ask
 from .demo_races import prepare, race
@@ -156,6 +156,8 @@ def main(arguments: list[str]) -> int:
     except (KeyboardInterrupt, Left):
         terminal.line()
         return LEFT
+    except BrokenPipeError:
+        return unread()
     except (TurnholdError, TimeoutError) as error:
         terminal.line()
         print(f"turnhold: {error_text(error)}", file=sys.stderr)

@@ -86,6 +86,26 @@ def test_a_store_that_cannot_be_is_one_line(tmp_path: Path) -> None:
     assert done.stderr.startswith("turnhold: ")
 
 
+def test_a_reader_that_stops_reading_gets_no_traceback(tmp_path: Path) -> None:
+    """As in `turnhold demo | head -1`."""
+    process = subprocess.Popen(
+        command(tmp_path / "turns.db", "--yes"),
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    errors = process.stderr.read()
+    process.stderr.close()
+
+    assert (process.wait(), errors) == (1, "")
+
+
 # ----------------------------------------------------------------------------------------------------------- at a terminal
 
 
