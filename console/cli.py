@@ -92,15 +92,13 @@ def unread() -> int:
 
 def own_process() -> None:
     """Log warnings to stderr, and never fail for a character that the terminal cannot show."""
-    import structlog
+    import logging
 
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="replace")
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger("warning"), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
-    )
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="turnhold: %(levelname)s %(message)s")
 
 
 # ---------------------------------------------------------------------------------------------------------------- arguments

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import structlog
-
 from ..actors.machine.messages import DeadlinePassed
+from .log import log
 from .world import gather
 
 if TYPE_CHECKING:
     from .node import Node
-
-log = structlog.get_logger("turnhold")
 
 
 async def drain(node: Node) -> bool:

@@ -8,8 +8,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, cast
 
-import structlog
-
 from ..actors import errors
 from ..actors.agent import Agent
 from ..actors.chat import AiMessage, ToolCall
@@ -29,12 +27,12 @@ from ..actors.tools import Tool, decision_of
 from ..actors.turn import CallRecord, Failure
 from ..actors.view import view_of
 from . import inputs
+from .log import log
 from .settings import Settings
 
 if TYPE_CHECKING:
     from .actor import Actor
 
-log = structlog.get_logger("turnhold")
 MAX_ERROR = 4000
 
 

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-import structlog
-
 from ..actors.errors import SnapshotCorrupt
 from ..actors.ids import call_key, root_of
 from ..actors.machine import messages as m
@@ -15,11 +13,10 @@ from ..actors.machine.draft import Draft, Outcome, Refusal
 from ..actors.waits import Receipt, ResumeCommand
 from ..store import base, codec
 from .errors import Rerouted
+from .log import log
 
 if TYPE_CHECKING:
     from .actor import Actor
-
-log = structlog.get_logger("turnhold")
 
 
 class Intake:

@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-import structlog
-
 from ..actors.chat import CallEdited
 from ..actors.errors import SnapshotCorrupt, SnapshotTooNew, StoreUnavailable
 from ..actors.history import readable
@@ -23,9 +21,9 @@ from ..store import base, codec
 from .actor import Actor
 from .agents import Agents
 from .host import Host
+from .log import log
 from .world import gather
 
-log = structlog.get_logger("turnhold")
 SKIP_SECONDS = 60.0
 Dead: TypeAlias = Callable[[], Iterable[str]]
 

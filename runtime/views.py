@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-import structlog
-
 from ..actors.errors import SnapshotCorrupt, SnapshotTooNew
 from ..actors.record import utc
 from ..actors.turn import Failure, Status, TurnState
 from ..actors.view import Owner, Quarantine, TurnView, view_of
 from ..actors.waits import Phase, Suspension, SuspensionType
 from ..store import base, codec
+from .log import log
 from .watch import Rested
 
-log = structlog.get_logger("turnhold")
 Done: TypeAlias = Callable[[TurnView, "base.Looked | None"], bool]
 
 
