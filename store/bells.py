@@ -20,10 +20,11 @@ def rings(op: Op, reply: Reply) -> Rings:
 def _save(op: Save, reply: Reply) -> Rings:
     if not isinstance(reply, base.Saved) or reply.replayed:
         return ()
-    if not (op.create or op.deliver or op.cancel or op.mode is Mode.HAND_OFF):
+    later = op.mode is Mode.HAND_OFF or op.wake is not None  # a new wake is news to every poller, not only to the owner's
+    if not (op.create or op.deliver or op.cancel or later):
         return (("saved", op.turn),)
     turns = [new.turn for new in op.create] + [turn for turn, _ in op.deliver + op.cancel]
-    if op.mode is Mode.HAND_OFF:
+    if later:
         turns.append(op.turn)
     return (("saved", op.turn), *(("work", turn) for turn in dict.fromkeys(turns)))
 
