@@ -327,15 +327,16 @@ class Actor:
         """Carry out what a saved draft asks for; `asked`: its model request has left already (and may even be answered).
 
         Between the save and a tool's start stand two checks: is the lease certainly ours, and has no cancel come with the
-        acknowledgement? Where not, the attempt is known not to have started.
+        acknowledgement? Where not, the attempt is known not to have started. Nor is one started that the same draft stops.
         """
+        stopped = {action.call_id for action in draft.actions if isinstance(action, StopTool)}
         for action in draft.actions:
             match action:
                 case CallModel():
                     if not asked:
                         self._start_model(action)
                 case RunTool():
-                    self._start_tool(action, flagged=flagged)
+                    self._start_tool(action, flagged=flagged or action.call_id in stopped)
                 case AskPolicy():
                     call = draft.call(action.call_id)
                     if call is not None:
