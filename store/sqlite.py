@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import parse_qsl, unquote
 
+from ..actors.checks import shown
 from ..actors.errors import InvalidDefinition, StoreUnavailable
 from .base import Bell, Op, Reply, StoreConnection
 from .bells import Rings, rings
@@ -37,7 +38,7 @@ class SqliteStore:
 
     def __init__(self, path: str | Path, *, synchronous: str = "full", namespace: str = "") -> None:
         if synchronous.lower() not in SYNCHRONOUS:
-            raise InvalidDefinition(f"synchronous must be one of {', '.join(SYNCHRONOUS)}, not {synchronous!r}")
+            raise InvalidDefinition(f"synchronous must be one of {', '.join(SYNCHRONOUS)}, not {shown(synchronous)}")
         self.path = Path(path).absolute()
         self.synchronous = SYNCHRONOUS[synchronous.lower()]
         self.namespace = namespace
@@ -47,11 +48,12 @@ class SqliteStore:
         """Return the store of a ``sqlite:///`` URL. :raises InvalidDefinition: if it names no file, or an unknown option."""
         place, _, query = url.partition("?")
         path = unquote(place.removeprefix("sqlite:///"))
-        if not place.startswith("sqlite:///") or not path or path == ":memory:":
-            raise InvalidDefinition(f"not a file: {url!r}; write sqlite:///turns.db, or memory:// for no file")
+        named = place.startswith("sqlite:///") and path and path != ":memory:" and "\0" not in path
+        if not named or path != path.encode(errors="replace").decode():
+            raise InvalidDefinition(f"not a file: {shown(url)}; write sqlite:///turns.db, or memory:// for no file")
         options = dict(parse_qsl(query, keep_blank_values=True))
         if unknown := options.keys() - {"synchronous"}:
-            raise InvalidDefinition(f"unknown option {min(unknown)!r} in {url!r}")
+            raise InvalidDefinition(f"unknown option {min(unknown)!r} in {shown(url)}")
         return cls(path, synchronous=options.get("synchronous", "full"))
 
     async def connect(self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False) -> StoreConnection:

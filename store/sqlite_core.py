@@ -107,6 +107,7 @@ class SqliteCore(SqliteReads):
 
 def _prepare(connection: sqlite3.Connection, synchronous: str) -> None:
     run = connection.execute
+    _is_ours(connection)  # before a byte of the file is changed
     (mode,) = run("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise StoreUnavailable(f"needs a local disk: journal mode {mode} instead of WAL")
@@ -114,21 +115,34 @@ def _prepare(connection: sqlite3.Connection, synchronous: str) -> None:
         run(f"PRAGMA {setting}")
     run("BEGIN IMMEDIATE")
     try:
-        if run("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone() is None:
+        if not _is_ours(connection):
             _create(connection)
-        row = run("SELECT value FROM meta WHERE key = 'format'").fetchone()
-        if row is None or row[0] != FORMAT:
-            found = "none" if row is None else row[0]
-            raise StoreUnavailable(f"its format is {found}, this release knows {FORMAT}")
         run("COMMIT")
     except BaseException:
         connection.rollback()
         raise
 
 
+def _is_ours(connection: sqlite3.Connection) -> bool:
+    """Tell whether the file has our tables; False means that it is empty.
+
+    :raises StoreUnavailable: if it has others, or ours of another format.
+    """
+    run = connection.execute
+    if not run("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+        return False
+    try:
+        row = run("SELECT value FROM meta WHERE key = 'format'").fetchone()
+    except sqlite3.OperationalError as fault:
+        if "no such" not in str(fault):
+            raise
+        raise StoreUnavailable("it is another program's database") from fault
+    if row is None or row[0] != FORMAT:
+        raise StoreUnavailable(f"its format is {'none' if row is None else row[0]}, this release knows {FORMAT}")
+    return True
+
+
 def _create(connection: sqlite3.Connection) -> None:
-    if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-        raise StoreUnavailable("it is another program's database")
     schema = resources.files(__package__ or "").joinpath("sql/schema.sql").read_text(encoding="utf-8")
     text = "\n".join(line.partition("--")[0] for line in schema.splitlines())
     for statement in text.split(";"):
