@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Protocol, TypeAlias, final
 
-import structlog
-
 from ..actors.errors import InvalidDefinition, StoreUnavailable
 from ..actors.ids import base32
 from ..store import base
@@ -16,12 +14,12 @@ from .commands import Commands
 from .drain import drain
 from .errors import Crashed
 from .hooks import Listener
+from .log import log
 from .placement import Placement
 from .settings import Settings
 from .watch import Watch
 from .world import Clock, World, gather
 
-log = structlog.get_logger("turnhold")
 REPEATS = 3
 Part: TypeAlias = Callable[[], Coroutine[object, object, None]]
 
@@ -154,10 +152,7 @@ class Node:
 
     async def stop(self) -> None:
         """Drain, and leave the store. A turn whose thread still runs keeps its lease; everything else is given away."""
-        if self._dying is not None:
-            await gather([self._dying])
-            await self.agents.close()
-        if self._connection is None:
+        if self._connection is None and self._dying is None:
             return
         stuck = True
         try:
@@ -168,11 +163,13 @@ class Node:
                 part.cancel()
             await gather(self._parts)
             self._parts = []
-            connection = self._connection
             if not self.dead and not stuck:
                 await self.beat(leave=True)
-            self._connection = None
-            await connection.close()
+            if self._dying is not None:  # crashed before, or while it drained
+                await gather([self._dying])
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                await connection.close()
             await self.agents.close()
 
     def crash(self) -> asyncio.Task[None]:

@@ -6,15 +6,13 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 
-import structlog
-
 from ..actors.events import Event
 from ..actors.ids import root_of
 from ..actors.turn import TurnState
 from .hooks import Listener
+from .log import log
 
 MAX_LIVE = 1000
-log = structlog.get_logger("turnhold")
 
 
 class Rested:
@@ -59,13 +57,13 @@ class Watch:
     """The watchers of a node, by the root of the tree they watch, and its listeners."""
 
     def __init__(self, listeners: Iterable[Listener] = ()) -> None:
-        self._trees: dict[str, set[Subscription]] = {}
+        self._trees: dict[str, dict[Subscription, None]] = {}  # in order: who rings first must not hang on addresses
         self.listeners: list[Listener] = list(listeners)
 
     def add(self, turn_id: str, *, live: bool = False) -> Subscription:
         """Start watching the tree of a turn."""
         subscription = Subscription(wants_live=live)
-        self._trees.setdefault(root_of(turn_id), set()).add(subscription)
+        self._trees.setdefault(root_of(turn_id), {})[subscription] = None
         return subscription
 
     def drop(self, turn_id: str, subscription: Subscription) -> None:
@@ -73,7 +71,7 @@ class Watch:
         root = root_of(turn_id)
         watchers = self._trees.get(root)
         if watchers is not None:
-            watchers.discard(subscription)
+            watchers.pop(subscription, None)
             if not watchers:
                 del self._trees[root]
 

@@ -5,9 +5,23 @@ Hypothesis and pytest are imported only where they are used.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..models.scripted import ScriptedModel, call
 from .clock import VirtualClock
 from .crashes import crash
 from .tools import assert_once, tool_context
 
-__all__ = ["ScriptedModel", "VirtualClock", "assert_once", "call", "crash", "tool_context"]
+if TYPE_CHECKING:
+    from .races import TurnRaceMachine
+
+__all__ = ["ScriptedModel", "TurnRaceMachine", "VirtualClock", "assert_once", "call", "crash", "tool_context"]
+
+
+def __getattr__(name: str) -> object:
+    """Import what needs Hypothesis when it is asked for."""
+    if name == "TurnRaceMachine":
+        from .races import TurnRaceMachine
+
+        return TurnRaceMachine
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from ..actors.chat import ToolCall
-from ..actors.context import NoToolContext, ToolContext, current_context
+from ..actors.context import ToolContext, current_context
 from ..actors.tools import Tool, tool
+from .witness import watching
 
 TURN = "00-aaaaaaaaaaaaaaaa"
 
@@ -53,18 +54,8 @@ def assert_once(tool: Tool[..., Any]) -> Generator[list[str]]:
     :raises StartedTwice: at the end of the block.
     """
     starts: list[str] = []
-    original = tool.function
-
-    def watched(*args: Any, **keywords: Any) -> object:
-        with suppress(NoToolContext):
-            starts.append(ToolContext.current().idempotency_key)
-        return original(*args, **keywords)
-
-    object.__setattr__(tool, "function", watched)
-    try:
+    with watching(tool, lambda context: starts.append(context.idempotency_key)):
         yield starts
-    finally:
-        object.__setattr__(tool, "function", original)
     twice = sorted({key for key in starts if starts.count(key) > 1})
     if twice:
         raise StartedTwice(f"{tool.name} was started more than once under {', '.join(twice)}")

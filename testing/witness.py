@@ -1,0 +1,146 @@
+"""A witness of everything that runtimes of a test do: what was saved, what was started, what the model was shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, final
+
+from ..actors.agent import Agent
+from ..actors.chat import AiMessage, ChatMessage, ToolMessage
+from ..actors.context import NoToolContext, ToolContext
+from ..actors.model import ChatModel, ModelRequest
+from ..actors.tools import Tool
+from ..actors.turn import CallRecord, CallStatus, TurnState
+from ..store import base, codec
+
+
+class Start(NamedTuple):
+    """One start of a tool's function."""
+
+    turn_id: str
+    call_id: str
+    attempt: int
+    tool: str
+
+
+class Breach(AssertionError):
+    """Something happened that must never happen."""
+
+
+@contextmanager
+def watching(tool: Tool[..., Any], note: Callable[[ToolContext[Any]], None]) -> Generator[None]:
+    """Be told of each start of a tool in a turn, just before its function is called."""
+    original = tool.function
+
+    def watched(*args: Any, **keywords: Any) -> object:
+        with suppress(NoToolContext):
+            note(ToolContext.current())
+        return original(*args, **keywords)
+
+    object.__setattr__(tool, "function", watched)
+    try:
+        yield
+    finally:
+        object.__setattr__(tool, "function", original)
+
+
+def unanswered(messages: Iterable[ChatMessage]) -> list[str]:
+    """Return the ids of calls whose result does not stand directly behind the reply that asked for them."""
+    open_calls: list[str] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            if message.call_id in open_calls:
+                open_calls.remove(message.call_id)
+            continue
+        if open_calls:
+            return open_calls
+        if isinstance(message, AiMessage):
+            open_calls = [call.id for call in message.tool_calls]
+    return open_calls
+
+
+@final
+class Witness:
+    """Remembers, and notes each breach of what must never happen; `testify` raises them."""
+
+    def __init__(self) -> None:
+        self.saved: dict[str, TurnState] = {}
+        self.starts: list[Start] = []
+        self.breaches: list[str] = []
+        self._versions: dict[str, int] = {}
+        self._once: dict[tuple[str, str], bool] = {}
+
+    def testify(self) -> None:
+        """Raise what has been noted. :raises Breach: if there is anything."""
+        if self.breaches:
+            raise Breach("; ".join(self.breaches))
+
+    def note(self, breach: str) -> None:
+        """Note a breach; raising it where it happens might be caught as a fault of a tool or a model."""
+        self.breaches.append(breach)
+
+    # ------------------------------------------------------------------------------------------------------- the store
+
+    def applied(self, op: base.Op, reply: base.Reply) -> None:
+        """A store has applied an operation."""
+        if not isinstance(op, base.Save) or not isinstance(reply, base.Saved) or reply.replayed:
+            return
+        state = codec.decode_state(op.turn, op.schema, op.snapshot)
+        before = self._versions.get(op.turn)
+        if before is not None and reply.version != before + 1:
+            self.note(f"version {reply.version} of turn {op.turn} was saved on top of {before}")
+        self._versions[op.turn] = reply.version
+        self.saved[op.turn] = state
+        for call in state.calls:
+            if call.attempt:
+                self._once[op.turn, call.id] = call.effect == "once"
+
+    def call(self, turn_id: str, call_id: str) -> CallRecord | None:
+        """Return the record of a call as it was saved last."""
+        state = self.saved.get(turn_id)
+        return next((call for call in state.calls if call.id == call_id), None) if state is not None else None
+
+    # ------------------------------------------------------------------------------------------------------- the world
+
+    def started(self, context: ToolContext[Any]) -> None:
+        """A tool starts: its attempt must be new, and its intent must have been saved."""
+        start = Start(context.turn_id, context.call_id, context.attempt, context.call.name)
+        if start in self.starts:
+            self.note(f"{start} was started twice")
+        self.starts.append(start)
+        record = self.call(start.turn_id, start.call_id)
+        if record is None or record.status is not CallStatus.RUNNING or record.attempt != start.attempt:
+            self.note(f"{start} was started, saved is {record}")
+
+    def asked(self, request: ModelRequest) -> None:
+        """A model is asked: every call it sees must have its result."""
+        if calls := unanswered(request.messages):
+            self.note(f"the model of turn {request.turn_id} was shown {', '.join(calls)} without a result")
+
+    def starts_of(self, turn_id: str, call_id: str) -> int:
+        """Return how often a call's function was started."""
+        return sum(start.turn_id == turn_id and start.call_id == call_id for start in self.starts)
+
+    def once_calls(self, turn_id: str) -> list[str]:
+        """Return the calls of a turn that are `once`, as far as they were started."""
+        return [call for (turn, call), once in self._once.items() if once and turn == turn_id]
+
+
+@final
+class WatchedModel:
+    """A model that shows its witness what it is asked."""
+
+    def __init__(self, model: ChatModel, witness: Witness) -> None:
+        self._model = model
+        self._witness = witness
+
+    async def complete(self, request: ModelRequest) -> AiMessage:
+        """Answer as the model does."""
+        self._witness.asked(request)
+        return await self._model.complete(request)
+
+
+def watched_agent(agent: Agent, witness: Witness) -> Agent:
+    """Return the agent with a model that a witness hears."""
+    return agent.replace(model=WatchedModel(agent.model, witness))

@@ -1,0 +1,88 @@
+"""The machine of the test kit, turned on ourselves: an agent with every kind of call, on memory and on SQLite files."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import itertools
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from turnhold import Agent, AiMessage, ModelRequest, tool
+from turnhold.store.sqlite import SqliteStore
+from turnhold.testing import ScriptedModel, TurnRaceMachine, call
+
+
+class Slow:
+    """A model that takes its time."""
+
+    def __init__(self, model: ScriptedModel) -> None:
+        self.model = model
+
+    async def complete(self, request: ModelRequest) -> AiMessage:
+        await asyncio.sleep(0.2)
+        return await self.model.complete(request)
+
+
+def make_agent() -> Agent:
+    """An approval of a `once` tool, and beside a `repeatable` tool; then both kinds without a person; then text."""
+
+    @tool(approval=True)
+    async def refund(amount: int) -> str:
+        """Refund an amount; once."""
+        await asyncio.sleep(1)
+        return f"refunded {amount}"
+
+    @tool(approval=True, effect="repeatable")
+    async def notify(text: str) -> str:
+        """Notify somebody, if a person agrees."""
+        return f"sent {text}"
+
+    @tool
+    async def look_up(order: str) -> str:
+        """Look something up."""
+        await asyncio.sleep(4)
+        return f"{order} is fine"
+
+    @tool(effect="once")
+    async def charge(amount: int) -> str:
+        """Charge without asking; once."""
+        await asyncio.sleep(0.3)
+        return f"charged {amount}"
+
+    model = ScriptedModel(
+        [call("refund", amount=25), call("look_up", order="O-1"), call("notify", text="hello")],
+        [call("charge", amount=1), call("look_up", order="O-2")],
+        "done",
+    )
+    return Agent("races", model=Slow(model), tools=[refund, notify, look_up, charge])
+
+
+def new_file() -> SqliteStore:
+    """A file that nobody else has; folders are cleared away with this process."""
+    return SqliteStore(Path(FOLDER) / f"{next(NUMBERS)}.db", synchronous="normal")
+
+
+FOLDER = tempfile.mkdtemp()
+atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
+NUMBERS = itertools.count()
+
+
+TestRacesInMemory = TurnRaceMachine.of(make_agent).TestCase
+TestRacesInFiles = TurnRaceMachine.of(make_agent, store=new_file).TestCase
+TestRacesInFiles.settings = settings(TestRacesInMemory.settings, max_examples=15)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("store", ["memory://", new_file])
+def test_long_search(store: str) -> None:
+    """The same, long."""
+    run_state_machine_as_test(
+        TurnRaceMachine.of(make_agent, store=store, nodes=3),
+        settings=settings(TestRacesInMemory.settings, max_examples=settings().max_examples),
+    )
