@@ -6,7 +6,9 @@ import itertools
 from contextlib import AsyncExitStack
 from typing import Any
 
-from turnhold import Agent, Runtime, Suspension, TurnRef, tool
+import pytest
+
+from turnhold import Agent, Runtime, Suspension, TurnholdError, TurnRef, tool
 from turnhold.store.memory import MemoryStore
 from turnhold.testing import ScriptedModel, VirtualClock, call
 
@@ -61,6 +63,15 @@ async def waiting(runtime: Runtime, agent: Agent | str = "shop", **options: Any)
     turn = await runtime.start(agent, "please", **options)
     (wait,) = (await turn.settle(5)).open_waits
     return turn, wait
+
+
+async def refused(work: Any, kind: type[BaseException], words: str | None = None) -> None:
+    """Check that it fails with exactly this typed error, shortly said."""
+    with pytest.raises(TurnholdError, match=words) as caught:
+        await work()
+    assert type(caught.value) is kind, repr(caught.value)[:300]
+    assert len(str(caught.value)) < 500
+    str(caught.value).encode()
 
 
 async def picture(runtime: Runtime, *turns: TurnRef) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Wrong fields of policies, options, decisions and commands: each is named, with what is wrong and the limit."""
 
+# pyright: reportArgumentType=false
+
 from __future__ import annotations
 
 from datetime import timedelta
