@@ -5,14 +5,14 @@ Hypothesis and pytest are imported only where they are used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import typing
 
 from ..models.scripted import ScriptedModel, call
 from .clock import VirtualClock
 from .crashes import crash
 from .tools import assert_once, tool_context
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from .races import TurnRaceMachine
 
 __all__ = ["ScriptedModel", "TurnRaceMachine", "VirtualClock", "assert_once", "call", "crash", "tool_context"]

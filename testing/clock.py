@@ -17,7 +17,7 @@ START = datetime(2030, 1, 1, tzinfo=UTC)
 _QUIET = 5  # spins of the loop with nothing ready that count as idle
 _BLIND = 200  # the same on a loop that does not tell what is ready
 _SLACK = 2  # microseconds: sums of floats miss their mark by a hair
-_STUCK = 100_000  # timers at one instant that count as a livelock
+_STUCK = 10_000  # timers at one instant that count as a livelock
 
 
 @types.coroutine
