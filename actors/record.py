@@ -18,7 +18,7 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 Seconds: TypeAlias = timedelta | float | int
 
 
-class Record(msgspec.Struct, frozen=True):
+class Record(msgspec.Struct, gc=False, frozen=True):
     """A frozen value that knows its JSON form."""
 
     def to_dict(self) -> JsonObject:

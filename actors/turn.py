@@ -79,7 +79,7 @@ class CallStatus(enum.StrEnum):
     REJECTED = "rejected"  # has a refusal as its result
 
 
-class OpenWait(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+class OpenWait(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_defaults=True):
     """An open wait as the turn keeps it; `correlation` is the call's id, a child's id, or empty."""
 
     id: str
@@ -98,7 +98,7 @@ class OpenWait(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True)
     has_default: bool = False
 
 
-class CallRecord(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+class CallRecord(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_defaults=True):
     """One call of the current reply.
 
     An approval belongs to this record and to `digest` (of name and arguments); `allowed` says that policy or person let it run.
@@ -144,7 +144,7 @@ class CallRecord(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
         return self.status in (CallStatus.DONE, CallStatus.REJECTED)
 
 
-class ModelAttempt(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+class ModelAttempt(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_defaults=True):
     """The model request under way or due: the number of its reply, failures so far, and who sent it (`None`: nobody yet)."""
 
     iteration: int
@@ -152,14 +152,14 @@ class ModelAttempt(msgspec.Struct, frozen=True, array_like=True, omit_defaults=T
     activation: str | None = None
 
 
-class Failure(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+class Failure(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_defaults=True):
     """Why a turn failed."""
 
     type: str
     message: str
 
 
-class TurnState(msgspec.Struct, array_like=True, omit_defaults=True):
+class TurnState(msgspec.Struct, gc=False, array_like=True, omit_defaults=True):
     """Everything that is stored of a turn, but its history, events and receipts.
 
     Mutable for the machine's own draft; everybody else treats it as a value. `flushed` of the `calls` have their result in the

@@ -148,10 +148,11 @@ class Actor:
         """Keep the history at hand in step with what was saved."""
         if self.messages is None:
             return
-        if any(isinstance(entry, CallEdited) for entry in entries):
-            self.messages = None
-        else:
-            self.messages.extend(entry for entry in entries if not isinstance(entry, CallEdited))
+        for entry in entries:
+            if isinstance(entry, CallEdited):
+                self.messages = None
+                return
+            self.messages.append(entry)
 
     # ------------------------------------------------------------------------------------------------------- the loop
 
@@ -199,19 +200,19 @@ class Actor:
 
     async def _wait(self) -> None:
         """Sleep until a message, a bell, or a deadline."""
-        due = next_deadline(Draft(self.state, self._context())) if self.state.waits or self._limited else None
+        due = self._deadline()
         seconds = None if due is None else max(0.0, (due - self.host.now()) / 1000)
-        await self.host.world.wait(self.mailbox.armed(), seconds)
+        await self.host.world.rest(self.mailbox.armed(), seconds)
 
-    @property
-    def _limited(self) -> bool:
-        return self.state.ending is not None or self.state.policy is not None
+    def _deadline(self) -> int | None:
+        state = self.state
+        if state.ending is None and state.policy is None and all(wait.expires is None for wait in state.waits):
+            return None
+        return next_deadline(Draft(state, self._context()))
 
     def due(self, now: int) -> bool:
         """Tell whether a deadline of the turn has come."""
-        if not self.state.waits and not self._limited:
-            return False
-        due = next_deadline(Draft(self.state, self._context()))
+        due = self._deadline()
         return due is not None and due <= now
 
     def _context(self) -> Context:
@@ -301,7 +302,7 @@ class Actor:
     def _shown(self, draft: Draft, *, owned: bool) -> None:
         """Tell watchers and listeners of this process what has been saved."""
         watch = self.host.watch
-        watch.ring(self.turn_id, None if owned else self._rested(draft))
+        watch.saved(self.turn_id, None if owned else self._rested(draft))
         if watch.listeners:
             first = draft.state.event_count - len(draft.events) + 1
             for sequence, (kind, at, data) in enumerate(draft.events, first):

@@ -174,10 +174,10 @@ class Commands:
                     return await self._answer(turn_id, message_id, end)
                 else:
                     return found
-            if not await self._world.wait(future, end - self._world.monotonic()):
-                return None
             try:
-                return future.result()
+                return await self._world.answer(future, end - self._world.monotonic())
+            except TimeoutError:
+                return None
             except Rerouted:
                 continue
 
@@ -229,7 +229,7 @@ class Commands:
 
     async def _answer(self, turn_id: str, message_id: str, end: float) -> Outcome | None:
         """Wait for the answer that the owner's save stores; bells are hints, the poll is the guarantee."""
-        subscription = self._watch.add(turn_id)
+        subscription = self._watch.add(turn_id, each=True)
         try:
             while True:
                 subscription.rung = False
@@ -241,6 +241,6 @@ class Commands:
                 if left <= 0:
                     return None
                 pause = left if self._period is None else min(left, self._period)
-                await self._world.wait(subscription.armed(), pause)
+                await self._world.rest(subscription.armed(), pause)
         finally:
             self._watch.drop(turn_id, subscription)

@@ -70,8 +70,10 @@ class Intake:
         if self._cancel is not None:
             batch.append(m.CancelRequested(self._cancel))
             self._cancel = None
-        received += self._opened()
-        batch += await self._known(sorted(received, key=lambda message: message.at))
+        if self._mail:
+            received += self._opened()
+        if received:
+            batch += await self._known(sorted(received, key=lambda message: message.at))
         if due:
             batch.append(m.DeadlinePassed())
         return batch

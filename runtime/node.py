@@ -112,7 +112,8 @@ class Node:
 
     def _bell(self, kind: str, turn_id: str) -> None:
         if kind == "saved":
-            self.watch.ring(turn_id)
+            if self.placement.live(turn_id) is None:  # who lives here tells by itself
+                self.watch.ring(turn_id)
         elif kind == "work":
             self.placement.work(turn_id)
         else:
@@ -241,7 +242,7 @@ class Node:
         seen: dict[str, tuple[int, int, str]] = {}
         while True:
             self._doubt = asyncio.get_running_loop().create_future()
-            await self.world.wait(self._doubt, self.poll_seconds)
+            await self.world.rest(self._doubt, self.poll_seconds)
             try:
                 seen = await self._look_at_watched(seen)
                 if self.placement.actors:

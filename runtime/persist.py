@@ -84,7 +84,7 @@ def save_of(
         progress=draft.progress,
         ack_cancel=draft.took_cancel,
         consumed=tuple(consumed),
-        receipts=tuple(_receipt_row(receipt) for receipt in draft.receipts),
+        receipts=tuple(map(_receipt_row, draft.receipts)),
         replies=tuple(base.ReplyRow(name, codec.encode_outcome(outcome)) for name, outcome in answered),
         opened=tuple(_wait_row(state, wait) for wait in draft.opened if wait.type is not SuspensionType.CHILD_AGENT),
         closed=tuple(draft.closed),

@@ -42,6 +42,7 @@ class Placement:
         self._ring: asyncio.Future[None] | None = None
         self._alarm: asyncio.Future[None] | None = None
         self._rung = True
+        self._left = False  # a due turn was left where it is: look again when an activation has ended
 
     # ------------------------------------------------------------------------------------------------------- registry
 
@@ -123,7 +124,8 @@ class Placement:
                 self.host.watch.ring(actor.turn_id)
             if self.actors.get(actor.turn_id) is actor:
                 del self.actors[actor.turn_id]
-            self.ring()
+            if self._left or actor.lost or actor.mailbox.rung:
+                self.ring()
 
     def _over(self, task: asyncio.Task[None]) -> None:
         self.tasks.pop(task, None)
@@ -165,7 +167,8 @@ class Placement:
         while True:
             self._rung = False
             pause = period
-            if self.free > 0:
+            self._left = self.free <= 0
+            if not self._left:
                 try:
                     pause = await self._claim_due(period)
                 except StoreUnavailable as error:
@@ -174,7 +177,7 @@ class Placement:
             self._ring = asyncio.get_running_loop().create_future()
             if self._rung:
                 self._ring.set_result(None)
-            await world.wait(self._ring, pause)
+            await world.rest(self._ring, pause)
 
     async def _claim_due(self, period: float | None) -> float | None:
         world = self.host.world
@@ -183,7 +186,9 @@ class Placement:
         window = min(64, 4 * self.free)
         reply = await self.host.call(base.Due(limit=window + len(self.skipped)))
         assert isinstance(reply, base.DueTurns)
-        todo = [turn for turn in reply.turns if not self.here(turn) and turn not in self.skipped][: self.free]
+        due = [turn for turn in reply.turns if turn not in self.skipped]
+        todo = [turn for turn in due if not self.here(turn)][: self.free]
+        self._left = len(todo) < len(due)
         if todo:
             self.claiming.update(todo)
             await gather([world.spawn(self._claim(turn), f"claim {turn}") for turn in todo])

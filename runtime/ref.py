@@ -188,7 +188,7 @@ class TurnRef:
         check_whole("after", after)
         check_flag("live", live)
         check_flag("follow", follow)
-        async with self._watching(live=live) as subscription:
+        async with self._watching(each=True, live=live) as subscription:
             look = await self._look()
             source = codec.EventSource(self._id, look.parent, look.agent, look.agent_version)
             while True:
@@ -212,7 +212,7 @@ class TurnRef:
                     event = subscription.live.popleft()
                     if event.turn_id == self._id:
                         yield event
-                await self._node.world.wait(subscription.armed(), self._node.poll_seconds)
+                await self._node.world.rest(subscription.armed(), self._node.poll_seconds)
 
     async def revive(self, *, by: str | None = None) -> None:
         """End the quarantine of the turn; it may run again at once.
@@ -249,8 +249,8 @@ class TurnRef:
     # ---------------------------------------------------------------------------------------------------------- inside
 
     @asynccontextmanager
-    async def _watching(self, *, live: bool = False) -> AsyncGenerator[Subscription]:
-        subscription = self._node.watch.add(self._id, live=live)
+    async def _watching(self, *, each: bool = False, live: bool = False) -> AsyncGenerator[Subscription]:
+        subscription = self._node.watch.add(self._id, each=each, live=live)
         try:
             yield subscription
         finally:
@@ -278,7 +278,7 @@ class TurnRef:
         async with self._watching() as subscription:
             look_now = node.placement.live(self._id) is None
             while True:
-                rested = subscription.rested
+                rested, subscription.rested = subscription.rested, None
                 subscription.rung = False
                 if rested is not None and views.alone(rested, self._id):
                     view = views.view_of_rested(rested)
@@ -295,7 +295,7 @@ class TurnRef:
                 if left is not None and left <= 0:
                     raise TimeoutError(f"turn {self._id} has not settled within {duration(limit or 0)}")
                 pause = node.poll_seconds if left is None else min(left, node.poll_seconds or left)
-                await node.world.wait(subscription.armed(), pause)
+                await node.world.rest(subscription.armed(), pause)
 
     def _noted(self, outcome: Outcome) -> None:
         if isinstance(outcome, Refusal):

@@ -29,9 +29,10 @@ class Rested:
 class Subscription:
     """One watcher of one tree."""
 
-    __slots__ = ("live", "rested", "rung", "waiter", "wants_live", "wide")
+    __slots__ = ("each", "live", "rested", "rung", "waiter", "wants_live", "wide")
 
-    def __init__(self, *, wants_live: bool) -> None:
+    def __init__(self, *, each: bool, wants_live: bool) -> None:
+        self.each = each
         self.wants_live = wants_live
         self.wide = False
         self.rung = True
@@ -60,9 +61,9 @@ class Watch:
         self._trees: dict[str, dict[Subscription, None]] = {}  # in order: who rings first must not hang on addresses
         self.listeners: list[Listener] = list(listeners)
 
-    def add(self, turn_id: str, *, live: bool = False) -> Subscription:
-        """Start watching the tree of a turn."""
-        subscription = Subscription(wants_live=live)
+    def add(self, turn_id: str, *, each: bool = False, live: bool = False) -> Subscription:
+        """Start watching the tree of a turn; with `each`, every save of it, else only those that let a turn rest."""
+        subscription = Subscription(each=each, wants_live=live)
         self._trees.setdefault(root_of(turn_id), {})[subscription] = None
         return subscription
 
@@ -75,11 +76,18 @@ class Watch:
             if not watchers:
                 del self._trees[root]
 
-    def ring(self, turn_id: str, rested: Rested | None = None) -> None:
-        """Something of a tree was saved."""
+    def ring(self, turn_id: str) -> None:
+        """Something of a tree was saved, nobody knows what."""
         for subscription in self._trees.get(root_of(turn_id), ()):
-            subscription.rested = rested
+            subscription.rested = None
             subscription.ring()
+
+    def saved(self, turn_id: str, rested: Rested | None) -> None:
+        """A turn that lives here was saved; `None`: it runs on, so its tree cannot have settled."""
+        for subscription in self._trees.get(root_of(turn_id), ()):
+            if rested is not None or subscription.each:
+                subscription.rested = rested
+                subscription.ring()
 
     def ring_wide(self) -> None:
         """Ring those who watch a tree of several turns: the root's version says nothing about its children."""

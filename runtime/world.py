@@ -103,10 +103,25 @@ class World:
 
     async def sleep(self, seconds: float) -> None:
         """Sleep."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        timer = self.clock.call_later(seconds, lambda: None if waiter.done() else waiter.set_result(None))
+        await self.rest(asyncio.get_running_loop().create_future(), seconds)
+
+    async def rest(self, waiter: asyncio.Future[None], seconds: float | None) -> None:
+        """Wait for a future that is the caller's own, at most some seconds: it is done then in any case."""
+        if seconds is None:
+            return await waiter
+        timer = self.clock.call_later(max(0.0, seconds), lambda: None if waiter.done() else waiter.set_result(None))
         try:
-            await waiter
+            return await waiter
+        finally:
+            timer.cancel()
+
+    async def answer(self, waiter: asyncio.Future[T], seconds: float) -> T:
+        """Return what a future brings that is the caller's own. :raises TimeoutError: if that takes longer than some seconds."""
+        timer = self.clock.call_later(
+            max(0.0, seconds), lambda: None if waiter.done() else waiter.set_exception(TimeoutError("no answer in time"))
+        )
+        try:
+            return await waiter
         finally:
             timer.cancel()
 

@@ -83,7 +83,7 @@ def decode_events(state: EventSource, first: int, epoch: int, body: bytes) -> li
     ]
 
 
-class EventSource(msgspec.Struct, frozen=True):
+class EventSource(msgspec.Struct, gc=False, frozen=True):
     """What all events of a turn share."""
 
     turn_id: str

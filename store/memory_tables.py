@@ -30,7 +30,7 @@ class MemoryRecord(Record):
     counted: tuple[int, int, int, int] = (0, 0, 0, 0)
 
 
-class Tree(msgspec.Struct):
+class Tree(msgspec.Struct, gc=False):
     """What is kept per root: its turns, receipts by kind and key, replies, the sum of usage."""
 
     turns: list[str] = []

@@ -7,7 +7,7 @@ import msgspec
 from .records import ClaimBy, Events, Mail, Messages, Mode, NewTurn, ReceiptRow, ReplyRow, Token, WaitRow
 
 
-class Op(msgspec.Struct, frozen=True, kw_only=True):
+class Op(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """The base of all operations."""
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 import msgspec
 
 
-class Row(msgspec.Struct, frozen=True, array_like=True):
+class Row(msgspec.Struct, gc=False, frozen=True, array_like=True):
     """The base of what is stored beside the record; a field may only be added at the end, with a default."""
 
 
@@ -49,14 +49,14 @@ class WaitRow(Row, frozen=True):
     assignee: str | None = None
 
 
-class Messages(msgspec.Struct, frozen=True):
+class Messages(msgspec.Struct, gc=False, frozen=True):
     """History entries to append at position `at` (the length of the history before)."""
 
     at: int
     bodies: tuple[bytes, ...] = ()
 
 
-class Events(msgspec.Struct, frozen=True):
+class Events(msgspec.Struct, gc=False, frozen=True):
     """`count` events to append, numbered ``at + 1`` to ``at + count``, encoded together in one body."""
 
     at: int
@@ -64,7 +64,7 @@ class Events(msgspec.Struct, frozen=True):
     body: bytes = b""
 
 
-class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
+class NewTurn(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """A turn to be created. `digest` is of (agent id, input); `wake` 0 means now, `None` never by itself.
 
     A root with a `conversation` takes that conversation's open-turn entry.
@@ -85,7 +85,7 @@ class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
     wake: int | None = 0
 
 
-class ClaimBy(msgspec.Struct, frozen=True, kw_only=True):
+class ClaimBy(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """Who wants to own a turn.
 
     `agents` are the ``id@version`` it can run, `None` means any (an API-only node, which runs nothing). `schema` is the
@@ -101,7 +101,7 @@ class ClaimBy(msgspec.Struct, frozen=True, kw_only=True):
     batch: int = 16
 
 
-class Token(msgspec.Struct, frozen=True):
+class Token(msgspec.Struct, gc=False, frozen=True):
     """The right to save."""
 
     activation: str

@@ -9,7 +9,7 @@ import msgspec
 from .records import Mail, NodeRow
 
 
-class Reply(msgspec.Struct, frozen=True):
+class Reply(msgspec.Struct, gc=False, frozen=True):
     """The base of all replies."""
 
 

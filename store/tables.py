@@ -16,7 +16,7 @@ NODES_MS = 3_600_000
 ReceiptKey: TypeAlias = Literal["command", "wait", "call"]
 
 
-class Record(msgspec.Struct):
+class Record(msgspec.Struct, gc=False):
     """What a store knows of a turn without looking into it. `cancel` is an open flag, `cancel_acked` one taken into the state."""
 
     turn: str

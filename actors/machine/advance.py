@@ -36,11 +36,16 @@ def in_flight(draft: Draft) -> bool:
     state, context = draft.state, draft.context
     if state.request is not None and state.request.activation == context.activation:
         return True
-    if any(call.status is CallStatus.UNDECIDED and call.id in context.asking for call in state.calls):
-        return True
+    if not state.calls:
+        return False
     if any(isinstance(action, AskPolicy) for action in draft.actions):
         return True
-    return any(call.status is CallStatus.RUNNING and call.activation == context.activation for call in state.calls)
+    for call in state.calls:
+        if call.status is CallStatus.RUNNING and call.activation == context.activation:
+            return True
+        if call.status is CallStatus.UNDECIDED and call.id in context.asking:
+            return True
+    return False
 
 
 def startable(draft: Draft) -> bool:
@@ -188,8 +193,8 @@ def _model(draft: Draft) -> None:
 def _rest(draft: Draft) -> None:
     """Give the turn its status, and count its active time."""
     state = draft.state
-    running = state.ending is not None or in_flight(draft) or startable(draft)
-    first = None if running else first_wait(draft)
+    running = in_flight(draft)
+    first = None if running or state.ending is not None or startable(draft) else first_wait(draft)
     if first is None:
         state.status = Status.READY if not state.step_count else Status.RUNNING
     else:
@@ -198,7 +203,7 @@ def _rest(draft: Draft) -> None:
             end_step(draft)
             draft.emit(EventType.TURN_SUSPENDED, suspended_data(first))
     now = draft.context.now
-    if in_flight(draft):
+    if running:
         state.active_since = state.active_since or now
     elif state.active_since:
         state.active_ms += max(0, now - state.active_since)

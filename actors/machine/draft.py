@@ -18,7 +18,7 @@ from ..waits import Effect, Receipt, ResumeCommand
 DEFAULT_POLICY = ExecutionPolicy()
 
 
-class Context(msgspec.Struct, frozen=True):
+class Context(msgspec.Struct, gc=False, frozen=True):
     """What the machine may know beside the state.
 
     `now` is store milliseconds. `agent` is absent on a node that runs nothing. `execute` says whether effects may be started.
@@ -36,37 +36,37 @@ class Context(msgspec.Struct, frozen=True):
     seen: Usage | None = None
 
 
-class CallModel(msgspec.Struct, frozen=True):
+class CallModel(msgspec.Struct, gc=False, frozen=True):
     """Send the model request; it may leave while the save that holds it is under way."""
 
     iteration: int
     failures: int
 
 
-class RunTool(msgspec.Struct, frozen=True):
+class RunTool(msgspec.Struct, gc=False, frozen=True):
     """Start an attempt of a call, after the save that holds it."""
 
     call_id: str
     attempt: int
 
 
-class AskPolicy(msgspec.Struct, frozen=True):
+class AskPolicy(msgspec.Struct, gc=False, frozen=True):
     """Ask the approval policies about a call."""
 
     call_id: str
 
 
-class StopModel(msgspec.Struct, frozen=True):
+class StopModel(msgspec.Struct, gc=False, frozen=True):
     """Stop the model request under way."""
 
 
-class StopTool(msgspec.Struct, frozen=True):
+class StopTool(msgspec.Struct, gc=False, frozen=True):
     """Interrupt an attempt that allows it."""
 
     call_id: str
 
 
-class Park(msgspec.Struct, frozen=True):
+class Park(msgspec.Struct, gc=False, frozen=True):
     """Quarantine the turn."""
 
     reason: str
@@ -75,7 +75,7 @@ class Park(msgspec.Struct, frozen=True):
 Action: TypeAlias = CallModel | RunTool | AskPolicy | StopModel | StopTool | Park
 
 
-class Refusal(msgspec.Struct, frozen=True, tag="refusal", omit_defaults=True):
+class Refusal(msgspec.Struct, gc=False, frozen=True, tag="refusal", omit_defaults=True):
     """Why a command was not accepted: the error's class, its text and its attributes, as far as they are set."""
 
     error: str
@@ -88,20 +88,20 @@ class Refusal(msgspec.Struct, frozen=True, tag="refusal", omit_defaults=True):
     open_waits: tuple[str, ...] = ()
 
 
-class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
+class Accepted(msgspec.Struct, gc=False, frozen=True, tag="accepted"):
     """The receipt of an accepted command."""
 
     receipt: Receipt
 
 
-class Noted(msgspec.Struct, frozen=True, tag="noted"):
+class Noted(msgspec.Struct, gc=False, frozen=True, tag="noted"):
     """A message that is no command has been taken in."""
 
 
 Outcome: TypeAlias = Refusal | Accepted | Noted
 
 
-class ChildTurn(msgspec.Struct, frozen=True):
+class ChildTurn(msgspec.Struct, gc=False, frozen=True):
     """A child to be created in the same save."""
 
     state: TurnState

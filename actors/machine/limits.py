@@ -16,6 +16,8 @@ def active_ms(draft: Draft) -> int:
 
 def exceeded(draft: Draft, *, tool: bool = False) -> str | None:
     """Return the first limit that is reached, as ``name (used/limit)``; with `tool`, before one more call."""
+    if draft.state.policy is None:
+        return None
     budget, usage = draft.policy.budget, draft.state.usage
     for name, limit, used in (
         ("max_duration", budget.max_duration, active_ms(draft)),

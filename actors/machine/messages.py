@@ -17,7 +17,7 @@ from ..turn import Failure, Status
 from ..waits import Receipt, ResumeCommand
 
 
-class Stored(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+class Stored(msgspec.Struct, gc=False, frozen=True, tag=True, omit_defaults=True):
     """The base of messages that travel as mail."""
 
 
@@ -58,7 +58,7 @@ class ChildEnded(Stored, frozen=True):
 MailMessage: TypeAlias = Resume | Suspend | StartChild | ChildEnded
 
 
-class Received(msgspec.Struct, frozen=True):
+class Received(msgspec.Struct, gc=False, frozen=True):
     """Mail, or a local message of the same kinds: `at` is when the store (or this process) took it.
 
     `known` is a receipt that the store had for its command or wait before this activation; `known_by` says which.
@@ -71,20 +71,20 @@ class Received(msgspec.Struct, frozen=True):
     known_by: Literal["command", "wait"] = "command"
 
 
-class Activated(msgspec.Struct, frozen=True):
+class Activated(msgspec.Struct, gc=False, frozen=True):
     """The turn was claimed by a new activation; `crashes` counts lost owners since the last recorded result."""
 
     crashes: int = 0
     quarantined: bool = False
 
 
-class CancelRequested(msgspec.Struct, frozen=True):
+class CancelRequested(msgspec.Struct, gc=False, frozen=True):
     """The turn's cancel flag is up."""
 
     cause: str
 
 
-class ModelReplied(msgspec.Struct, frozen=True):
+class ModelReplied(msgspec.Struct, gc=False, frozen=True):
     """A model request came back."""
 
     iteration: int
@@ -92,7 +92,7 @@ class ModelReplied(msgspec.Struct, frozen=True):
     reply: AiMessage
 
 
-class ModelFailed(msgspec.Struct, frozen=True):
+class ModelFailed(msgspec.Struct, gc=False, frozen=True):
     """A model request failed; `retry_after` is the provider's wish in milliseconds."""
 
     iteration: int
@@ -102,21 +102,21 @@ class ModelFailed(msgspec.Struct, frozen=True):
     retry_after: int = 0
 
 
-class PolicyDecided(msgspec.Struct, frozen=True):
+class PolicyDecided(msgspec.Struct, gc=False, frozen=True):
     """The approval policies have spoken about a call."""
 
     call_id: str
     decision: ApprovalDecision
 
 
-class PolicyFailed(msgspec.Struct, frozen=True):
+class PolicyFailed(msgspec.Struct, gc=False, frozen=True):
     """An approval policy raised."""
 
     call_id: str
     error: Failure
 
 
-class ToolReturned(msgspec.Struct, frozen=True):
+class ToolReturned(msgspec.Struct, gc=False, frozen=True):
     """An attempt of a call came back with a result, as text for the model."""
 
     call_id: str
@@ -124,7 +124,7 @@ class ToolReturned(msgspec.Struct, frozen=True):
     text: str
 
 
-class ToolFailed(msgspec.Struct, frozen=True):
+class ToolFailed(msgspec.Struct, gc=False, frozen=True):
     """An attempt of a call failed.
 
     ``told``: the tool raised ToolError, or its arguments were wrong: the model is told. ``error``: any other exception.
@@ -139,7 +139,7 @@ class ToolFailed(msgspec.Struct, frozen=True):
     text: str
 
 
-class FormAsked(msgspec.Struct, frozen=True):
+class FormAsked(msgspec.Struct, gc=False, frozen=True):
     """An attempt of a call left with FormRequired."""
 
     call_id: str
@@ -147,17 +147,17 @@ class FormAsked(msgspec.Struct, frozen=True):
     form: FormDefinition[Any]
 
 
-class DeadlinePassed(msgspec.Struct, frozen=True):
+class DeadlinePassed(msgspec.Struct, gc=False, frozen=True):
     """Some deadline of the turn is due."""
 
 
-class HandOff(msgspec.Struct, frozen=True):
+class HandOff(msgspec.Struct, gc=False, frozen=True):
     """The node drains: what runs here is put back, or in doubt. `running` are calls whose thread cannot be stopped."""
 
     running: frozenset[str] = frozenset()
 
 
-class Fault(msgspec.Struct, frozen=True):
+class Fault(msgspec.Struct, gc=False, frozen=True):
     """The runtime cannot go on with this turn as it is: what was to be stored is too large."""
 
     error: Failure
