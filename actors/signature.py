@@ -15,9 +15,8 @@ import msgspec
 from .context import ToolContext
 from .errors import ArgumentsInvalid, InvalidDefinition
 from .record import JsonObject, JsonValue
-from .schema import Fault, check_schema, faults
+from .schema import MAX_FAULTS, Fault, check_schema, faults, render
 from .typeschema import schema_of
-from .validation import MAX_FAULTS, render
 
 MAX_ARGUMENTS = 1 << 20
 MAX_DEPTH = 64
@@ -49,6 +48,8 @@ class Binder:
         self.contexts: Final = contexts
         self.whole: Final = whole
         self.names: Final = names
+        # Patterns are matched here first, under a time limit. msgspec then matches them once more, by `re` and without one: a text
+        # that `regex` accepts at once, as it does "aaaa…" for "(a+)+b|a", may take `re` for ever.
         self._checked = decoder is None or b'"pattern"' in msgspec.json.encode(parameters)
 
     def bind(self, tool: str, arguments: Any) -> dict[str, Any]:

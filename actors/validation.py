@@ -1,34 +1,35 @@
-"""Whether data fits a JSON Schema 2020-12: an evaluator with a budget of steps and a time limit for patterns.
+"""Data against JSON Schemas, by `jsonschema`: in bounded time, and without the data in a message.
 
-It differs from a general library on purpose: the work for one check is bounded whatever the schema and the data are, and its
-messages never repeat the data (which may be a secret). It expects a schema whose references are resolved (see `schema`).
+What we change of the library: patterns are matched by `regex` under a time limit, and every keyword takes steps from a budget. A
+few keywords are our own, since the library's match patterns with `re`, take quadratic time or do not tell which member is wrong.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import islice
 from typing import Annotated, Any, TypeAlias, cast
 
 import msgspec
-import regex
+from jsonschema import Draft202012Validator, FormatChecker, SchemaError, ValidationError, validators
+from referencing import Registry
 
-from .record import JsonObject, JsonValue
+from .definition import Definition, WrongSchema, compiled_pattern
+from .record import JsonValue
+from .schema import MAX_FAULTS, Fault, render
+from .wording import told
 
-Fault: TypeAlias = tuple[str, str]
-Schema: TypeAlias = JsonObject | bool
-Place: TypeAlias = tuple[str | int, ...]
+Keyword: TypeAlias = Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]
 
-MAX_FAULTS = 20
-STEPS = 300_000
+STEPS = 100_000
 MATCHES = 10_000
 MATCH_SECONDS = 0.05
 SLOW_MATCHES = 16
-FORMATS: dict[str, Any] = {
+TYPES: dict[str, Any] = {
     "date": date,
     "date-time": datetime,
     "time": time,
@@ -36,148 +37,39 @@ FORMATS: dict[str, Any] = {
     "uuid": Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F]{8}(-?)([0-9a-fA-F]{4}\1){3}[0-9a-fA-F]{12}\Z")],
     "decimal": Decimal,
 }
-UNEVALUATED = frozenset({"unevaluatedItems", "unevaluatedProperties"})  # these look at what the others have left
-KINDS = {
-    "array": "a list",
-    "boolean": "true or false",
-    "integer": "a whole number",
-    "null": "null",
-    "number": "a number",
-    "object": "an object",
-    "string": "text",
+COMPARED = {"const", "enum", "uniqueItems"}  # these look at all that is in it
+MEMBERS = {  # these look at every member of the data
+    *("additionalProperties", "contains", "items", "patternProperties", "propertyNames", "unevaluatedItems"),
+    *("unevaluatedProperties", "uniqueItems"),
 }
-
-
-class Enough(Exception):
-    """As many faults as are reported."""
 
 
 class TooLong(Exception):
     """The budget is used up."""
 
 
-class Seen:
-    """Which members of one value a schema has looked at; what is left is for `unevaluated…`."""
+class Check(FormatChecker):
+    """What one check of a piece of data may still cost.
 
-    __slots__ = ("items", "keys")
-
-    def __init__(self) -> None:
-        self.keys: set[str] = set()
-        self.items: set[int] = set()
-
-    def add(self, other: Seen) -> None:
-        """Take over what another schema has looked at."""
-        self.keys |= other.keys
-        self.items |= other.items
-
-
-class At:
-    """Where a check stands: the place in the data, what was looked at there, and whether faults are noted."""
-
-    __slots__ = ("place", "report", "seen")
-
-    def __init__(self, place: Place = (), *, report: bool = False) -> None:
-        self.place = place
-        self.report = report
-        self.seen = Seen()
-
-    def at(self, step: str | int) -> At:
-        """Go to a member."""
-        return At((*self.place, step), report=self.report)
-
-
-Rule: TypeAlias = "Callable[[Check, Any, JsonValue, At], bool]"
-Rules: TypeAlias = dict[str, Rule]
-
-
-class Check:
-    """One run of a schema over one piece of data.
-
-    :param targets: the schema behind each ``$ref`` text.
-    :param constants: a cache of comparable forms of the schema's enums.
-    :param steps: how much work the check may be; about what one keyword, member or comparison takes is one step.
+    It rides on the validator as its format checker, the one thing of ours that the library hands on to every part of a schema.
     """
 
-    def __init__(
-        self, rules: Rules, targets: dict[str, Schema], constants: dict[int, frozenset[Hashable]], steps: int = STEPS
-    ) -> None:
-        self.rules = rules
+    def __init__(self, targets: dict[str, JsonValue], steps: int) -> None:
+        super().__init__(())
+        self.checkers = {name: (partial(_converts, TYPES[name]), ()) for name in TYPES}
         self.targets = targets
-        self.constants = constants
-        self.found: list[Fault] = []
         self.steps = steps
         self.matches = MATCHES
         self.slow = SLOW_MATCHES
 
-    def spend(self, steps: int = 1) -> None:
-        """Use up some of the budget."""
+    def spend(self, steps: int) -> None:
+        """Use up some of the budget; about what the library does for a keyword is one step."""
         self.steps -= steps
         if self.steps < 0:
             raise TooLong("takes too long to check")
 
-    def fault(self, at: At, message: str) -> bool:
-        """Note a fault, where faults are noted; always false."""
-        if at.report:
-            self.found.append((render(at.place), message))
-            if len(self.found) >= MAX_FAULTS:
-                raise Enough
-        return False
-
-    def fits(self, schema: JsonValue, data: JsonValue, seen: Seen | None = None) -> bool:
-        """Tell whether data fits, without noting faults; what a fitting schema has looked at goes to `seen`."""
-        at = At()
-        good = self.apply(schema, data, at)
-        if good and seen is not None:
-            seen.add(at.seen)
-        return good
-
-    def also(self, schema: JsonValue, data: JsonValue, at: At) -> bool:
-        """Check data against one more schema at the same place: it does not see what others have looked at, they see its own."""
-        own = At(at.place, report=at.report)
-        good = self.apply(schema, data, own)
-        at.seen.add(own.seen)
-        return good
-
-    def apply(self, schema: JsonValue, data: JsonValue, at: At) -> bool:
-        """Check data against a schema; stop at the first fault unless faults are noted."""
-        self.spend()
-        if isinstance(schema, bool):
-            return schema or self.fault(at, "is not allowed")
-        schema = cast("JsonObject", schema)
-        self.spend(len(schema))
-        good = True
-        last: list[str] = []
-        for keyword in schema:
-            if keyword in UNEVALUATED:
-                last.append(keyword)
-            elif (rule := self.rules.get(keyword)) and not rule(self, schema, data, at):
-                good = False
-                if not at.report:
-                    return False
-        for keyword in last:
-            good = self.rules[keyword](self, schema, data, at) and good
-        return good
-
-    def same(self, value: JsonValue) -> Hashable:
-        """Return a key that is equal for equal JSON values (1 and 1.0 are, 1 and true are not)."""
-        self.spend()
-        if isinstance(value, bool):
-            return ("bool", value)
-        if isinstance(value, list):
-            return ("list", tuple(self.same(item) for item in value))
-        if isinstance(value, dict):
-            return ("dict", frozenset((key, self.same(item)) for key, item in value.items()))
-        return value
-
-    def among(self, values: list[JsonValue], data: JsonValue) -> bool:
-        """Tell whether data equals one of the values, which belong to the schema."""
-        keys = self.constants.get(id(values))
-        if keys is None:
-            keys = self.constants[id(values)] = frozenset(self.same(value) for value in values)
-        return self.same(data) in keys
-
-    def matches_pattern(self, pattern: str, text: str) -> bool:
-        """Search a pattern in a text. A match may be slow only a few times in one check.
+    def search(self, pattern: str, text: str) -> bool:
+        """Search a pattern in a text.
 
         A first look is short; what does not end in it gets the full time, a limited number of times.
         """
@@ -196,62 +88,178 @@ class Check:
         raise TooLong("takes too long to match against a pattern")
 
 
-@lru_cache(maxsize=1024)
-def compiled_pattern(pattern: str) -> regex.Pattern[str]:
-    """Compile a pattern.
+def check(raw: bytes, data: object, size: int) -> list[Fault]:
+    """Return what is wrong with data of some size in bytes, at most 20 faults; a check that takes too long is a fault.
 
-    :raises regex.error: if it is not one; the compiler has other errors too for absurd ones.
+    :param raw: the schema as JSON.
+    :raises WrongSchema: if the schema is not valid, or not one that we support.
     """
-    return regex.compile(pattern)
-
-
-def render(place: Place) -> str:
-    """Return a place as a path: ``$.items[0].age``."""
-    text = "$"
-    for step in place:
-        if isinstance(step, int):
-            text += f"[{step}]"
-        elif step.isidentifier() or step.startswith("$"):
-            text += f".{step[:64]}"
-        elif step.isdecimal():
-            text += f"[{step[:20]}]"
-        else:
-            text += f"[{json.dumps(step[:64])}]"
-    return text
-
-
-def is_kind(kind: str, data: JsonValue) -> bool:
-    """Tell whether data is of a JSON type."""
-    if kind == "null":
-        return data is None
-    if kind == "boolean":
-        return isinstance(data, bool)
-    if kind == "string":
-        return isinstance(data, str)
-    if kind == "array":
-        return isinstance(data, list)
-    if kind == "object":
-        return isinstance(data, dict)
-    if isinstance(data, bool) or not isinstance(data, int | float):
-        return False
-    return kind == "number" or isinstance(data, int) or data.is_integer()
-
-
-def is_multiple(data: float, of: float) -> bool:
-    """Tell whether a number is a multiple of another, as decimals."""
-    return (Fraction(str(data)) / Fraction(str(of))).denominator == 1
-
-
-def is_format(name: str, text: str) -> bool:
-    """Tell whether text is of a format, as far as we know it."""
+    found: dict[Fault, None] = {}
+    validator, targets = compiled(raw)
     try:
-        msgspec.convert(text, FORMATS[name])
+        for error in validator.evolve(format_checker=Check(targets, STEPS + 4 * size)).iter_errors(data):
+            for place, message in told(error):
+                found[render(place), message] = None
+                if len(found) >= MAX_FAULTS:
+                    return list(found)
+    except TooLong as error:
+        found["$", str(error)] = None
+    return list(found)
+
+
+@lru_cache(maxsize=256)
+def compiled(raw: bytes) -> tuple[Any, dict[str, JsonValue]]:
+    """Return the library's validator of a schema, safe to share between threads, and what the references in it mean.
+
+    :raises WrongSchema: if it is not valid, or not one that we support.
+    """
+    definition = Definition(msgspec.json.decode(raw))
+    try:
+        Draft202012Validator.check_schema(definition.schema, format_checker=FormatChecker(()))
+    except SchemaError as error:
+        raise WrongSchema(*next(told(error))) from None
+    for word in ("$id", "$schema"):  # the library would take another base, or its own validator in place of ours
+        definition.schema.pop(word, None)
+    return VALIDATOR(definition.schema, registry=Registry[Any]()), definition.targets()
+
+
+def _converts(type_: Any, data: object) -> bool:
+    try:
+        msgspec.convert(data, type_)
     except msgspec.ValidationError:
-        return False
+        return not isinstance(data, str)
     return True
 
 
-def listed(values: Iterable[JsonValue]) -> str:
-    """Return values of a schema as short text."""
-    text = ", ".join(msgspec.json.encode(value).decode() for value in values)
-    return text if len(text) <= 200 else text[:199] + "…"
+def _has_members(value: object) -> bool:
+    return isinstance(value, list | dict)
+
+
+def _fits(validator: Any, schema: Any, data: Any) -> bool:
+    return validator.evolve(schema=schema).is_valid(data)
+
+
+def _reference(validator: Any, reference: str, data: Any, schema: Any) -> Iterator[ValidationError]:
+    return validator.descend(data, validator.format_checker.targets[reference])
+
+
+def _pattern(validator: Any, pattern: str, data: Any, schema: Any) -> Iterator[ValidationError]:
+    if isinstance(data, str) and not validator.format_checker.search(pattern, data):
+        yield ValidationError("")
+
+
+def _pattern_properties(validator: Any, parts: dict[str, Any], data: Any, schema: Any) -> Iterator[ValidationError]:
+    for pattern, part in parts.items() if validator.is_type(data, "object") else ():
+        for key, item in data.items():
+            if validator.format_checker.search(pattern, key):
+                yield from validator.descend(item, part, path=key)
+
+
+def _additional_properties(validator: Any, part: Any, data: Any, schema: Any) -> Iterator[ValidationError]:
+    for key, item in data.items() if validator.is_type(data, "object") else ():
+        if not _known(validator, key, schema):
+            yield from validator.descend(item, part, path=key)
+
+
+def _known(validator: Any, key: str, schema: Any) -> bool:
+    search = validator.format_checker.search
+    return key in schema.get("properties", ()) or any(search(pattern, key) for pattern in schema.get("patternProperties", ()))
+
+
+def _property_names(validator: Any, part: Any, data: Any, schema: Any) -> Iterator[ValidationError]:
+    for key in data if validator.is_type(data, "object") else ():
+        if not _fits(validator, part, key):
+            yield ValidationError("", path=[key])
+
+
+def _unevaluated(kind: str, validator: Any, part: Any, data: Any, schema: Any) -> Iterator[ValidationError]:
+    if validator.is_type(data, kind):
+        seen = _seen(validator, data, {key: value for key, value in schema.items() if not key.startswith("unevaluated")})
+        for key in data if kind == "object" else range(len(data)):
+            if key not in seen:
+                yield from validator.descend(data[key], part, path=key)
+
+
+def _seen(validator: Any, data: Any, schema: Any) -> set[str | int]:
+    """Return the members that a schema has looked at, itself or by one that fits at the same place."""
+    validator.format_checker.spend(1 + len(data))
+    if schema is True:
+        return set()
+    parts = [part for keyword in ("allOf", "anyOf", "oneOf") for part in schema.get(keyword, ())]
+    if validator.is_type(data, "object"):
+        if schema.keys() & {"additionalProperties", "unevaluatedProperties"}:
+            return set(data)
+        seen = {key for key in data if _known(validator, key, schema)}
+        parts += [part for key, part in schema.get("dependentSchemas", {}).items() if key in data]
+    else:
+        if schema.keys() & {"items", "unevaluatedItems"}:
+            return set(range(len(data)))
+        seen = {*range(len(schema.get("prefixItems", ())))}
+        seen |= {index for index, item in enumerate(data) if "contains" in schema and _fits(validator, schema["contains"], item)}
+    if "$ref" in schema:
+        parts.append(validator.format_checker.targets[schema["$ref"]])
+    if "if" in schema:
+        parts += [schema["if"], schema.get("then" if _fits(validator, schema["if"], data) else "else", True)]
+    return seen.union(*(_seen(validator, data, part) for part in parts if _fits(validator, part, data)))
+
+
+def _multiple_of(validator: Any, of: float, data: Any, schema: Any) -> Iterator[ValidationError]:
+    if validator.is_type(data, "number") and (Fraction(str(data)) / Fraction(str(of))).denominator != 1:
+        yield ValidationError("")
+
+
+def _unique_items(validator: Any, wanted: Any, data: Any, schema: Any) -> Iterator[ValidationError]:
+    if wanted and validator.is_type(data, "array") and len({_same(item) for item in data}) < len(data):
+        yield ValidationError("")
+
+
+def _same(value: Any) -> Hashable:
+    """Return a key that is equal for equal JSON values (1 and 1.0 are, 1 and true are not)."""
+    kind: object = cast("object", type(value))
+    if kind is dict:
+        return frozenset((key, _same(item)) for key, item in value.items())
+    return ("list", *map(_same, value)) if kind is list else ("bool", value) if kind is bool else value
+
+
+def _content_encoding(validator: Any, name: str, data: Any, schema: Any) -> Iterator[ValidationError]:
+    if name == "base64" and not _converts(bytes, data):
+        yield ValidationError("")
+
+
+def _counted(name: str, function: Keyword) -> Keyword:
+    """Let a keyword take steps: for itself, for what it looks at, and for each message that the library makes and we drop.
+
+    More faults of one keyword than are reported are not looked for: alternatives would hoard them.
+    """
+
+    def counted(validator: Any, value: Any, data: Any, schema: Any) -> Iterator[ValidationError]:
+        check: Check = validator.format_checker
+        steps = 1 + (len(value) // 4 if _has_members(value) else 0)
+        if _has_members(data):
+            steps += len(data) if name in MEMBERS else 0
+            steps += len(msgspec.json.encode((value, data))) // 16 if name in COMPARED else 0
+        check.spend(steps)
+        for error in islice(function(validator, value, data, schema) or (), MAX_FAULTS):
+            if error.message:
+                check.spend(4 + len(msgspec.json.encode((value, data))) // 64)
+                error.message = ""
+            yield error
+
+    return counted
+
+
+OWN: dict[str, Keyword] = {
+    "$ref": _reference,
+    "additionalProperties": _additional_properties,
+    "contentEncoding": _content_encoding,
+    "multipleOf": _multiple_of,
+    "pattern": _pattern,
+    "patternProperties": _pattern_properties,
+    "propertyNames": _property_names,
+    "unevaluatedItems": partial(_unevaluated, "array"),
+    "unevaluatedProperties": partial(_unevaluated, "object"),
+    "uniqueItems": _unique_items,
+}
+VALIDATOR = cast("Any", validators).extend(
+    Draft202012Validator, {name: _counted(name, each) for name, each in {**Draft202012Validator.VALIDATORS, **OWN}.items()}
+)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import reduce
 
 import pytest
@@ -95,6 +97,9 @@ def test_a_wrong_schema_is_refused_at_its_place(schema: object, place: str) -> N
         ({"$dynamicRef": "#x"}, r"form\.\$dynamicRef is not supported"),
         ({"items": {"$dynamicAnchor": "x"}}, r"form\.items\.\$dynamicAnchor is not supported"),
         ({"$defs": {"a": {"$id": "https://example.com/a"}}}, r"form\.\$defs\.a\.\$id is not supported"),
+        ({"items": {"$schema": "http://json-schema.org/draft-07/schema#"}}, r"form\.items\.\$schema is not supported"),
+        ({"$ref": "#/anyOf/x", "anyOf": [True]}, "does not point at a schema"),
+        ({"$ref": "#/title/0", "title": "x"}, "does not point at a schema"),
         ({"$defs": {"a": {"$anchor": "x"}, "b": {"$anchor": "x"}}}, "used twice"),
         ({"$ref": "#"}, "refers to itself"),
         ({"allOf": [{"$ref": "#"}]}, "refers to itself"),
@@ -133,13 +138,37 @@ def test_a_pattern_compiles(pattern: str, keyword: str) -> None:
         ({"enum": ["x" * 100] * 10_000}, "the limit is 65536"),
         ({"description": "x" * 1_000_000}, "the limit is 65536"),
         ({"const": shared(25)}, "over the limit"),
+        ({"allOf": [{}] * 20_000}, "has more than 2000 schemas"),
+        ({"type": [None, *range(9000)]}, "more entries than there are types"),
     ],
-    ids=["33 levels", "10,000 levels", "1 MB", "1 MB text", "shared parts"],
+    ids=["33 levels", "10,000 levels", "1 MB", "1 MB text", "shared parts", "many parts", "many types"],
 )
 def test_a_hostile_schema_is_refused_at_once(schema: dict, words: str) -> None:
     """Depth and size are bounded, also where parts are shared so that they would multiply."""
     with pytest.raises(InvalidDefinition, match=words):
         check_schema("form", schema)
+
+
+def test_a_dialect_does_not_undo_the_bounds() -> None:
+    """With `$schema` and `$id`, too, patterns are those of `regex` and have a time limit."""
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "https://example.com/x",
+        "pattern": r"^(\p{L}|aa)+$",
+    }
+    check_schema("form", schema)
+
+    assert faults(schema, "é") == []
+    assert faults(schema, "a" * 60 + "!") == [("$", "takes too long to match against a pattern")]
+
+
+@pytest.mark.process
+def test_the_library_is_imported_at_the_first_use() -> None:
+    """`import turnhold` does not pay for jsonschema; the first schema does."""
+    before = "import sys, turnhold\nassert 'jsonschema' not in sys.modules"
+    after = "turnhold.FormDefinition('a', description='A', schema={'type': 'null'})\nassert 'jsonschema' in sys.modules"
+
+    subprocess.run([sys.executable, "-c", f"{before}\n{after}"], check=True)
 
 
 def test_a_kind_can_be_asked_for() -> None:

@@ -25,7 +25,7 @@ ARROWS_OF_MODULES: dict[str, set[str]] = {"__main__.py": {"console"}}
 # floor -> foreign packages it may import anywhere
 FOREIGN: dict[str, set[str]] = {
     "": set(),
-    "actors": {"jsonschema", "msgspec", "regex"},
+    "actors": {"jsonschema", "msgspec", "referencing", "regex"},
     "store": {"anyio", "msgspec", "redis", "structlog"},
     "models": {"anyio", "msgspec", "structlog"},
     "runtime": {"anyio", "msgspec", "structlog"},
