@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
@@ -26,7 +27,7 @@ class ToolDefinition(Record, frozen=True):
 class ModelOptions(Record, frozen=True, omit_defaults=True):
     """Settings of a model request; `None` leaves the provider's default.
 
-    `timeout` bounds one request (a timedelta, or seconds). `extra` is handed to the provider as it is.
+    `timeout` bounds one request (a timedelta, or seconds). `extra` is copied, and handed to the provider as it is.
 
     :raises InvalidDefinition: if a value is of a wrong type or out of bounds.
     """
@@ -55,6 +56,10 @@ class ModelOptions(Record, frozen=True, omit_defaults=True):
         msgspec.structs.force_setattr(self, "timeout", check_span("ModelOptions.timeout", self.timeout, positive=True))
         if not isinstance(self.extra, dict):
             raise InvalidDefinition(f"ModelOptions.extra must be a dict, not {shown(self.extra)}")
+        try:
+            msgspec.structs.force_setattr(self, "extra", copy.deepcopy(self.extra))
+        except Exception as error:
+            raise InvalidDefinition(f"ModelOptions.extra cannot be copied: {shown(error)}") from None
 
 
 class ModelRequest(Record, frozen=True, kw_only=True):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 import msgspec
 
@@ -172,7 +173,7 @@ class ApprovalDecision(Record, frozen=True, kw_only=True, omit_defaults=True):
         code: str | None = None,
         message: str | None = None,
         reason: str | None = None,
-        metadata: JsonObject | None = None,
+        metadata: Mapping[str, object] | None = None,
         assignee: str | None = None,
         expires_in: Seconds | None = None,
         on_expiry: OnExpiry | None = None,
@@ -183,7 +184,7 @@ class ApprovalDecision(Record, frozen=True, kw_only=True, omit_defaults=True):
             code=code,
             message=message,
             reason=reason,
-            metadata={} if metadata is None else metadata,
+            metadata=cast("JsonObject", {} if metadata is None else metadata),
             assignee=assignee,
             expires_in=expires_in,
             on_expiry=on_expiry,
@@ -191,10 +192,21 @@ class ApprovalDecision(Record, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def deny(
-        cls, *, code: str | None = None, message: str | None = None, reason: str | None = None, metadata: JsonObject | None = None
+        cls,
+        *,
+        code: str | None = None,
+        message: str | None = None,
+        reason: str | None = None,
+        metadata: Mapping[str, object] | None = None,
     ) -> ApprovalDecision:
         """Refuse the call; the model is told why."""
-        return cls(outcome="deny", code=code, message=message, reason=reason, metadata={} if metadata is None else metadata)
+        return cls(
+            outcome="deny",
+            code=code,
+            message=message,
+            reason=reason,
+            metadata=cast("JsonObject", {} if metadata is None else metadata),
+        )
 
 
 class TurnOptions(Record, frozen=True, kw_only=True, omit_defaults=True):

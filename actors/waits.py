@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import hashlib
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import msgspec
 
@@ -178,10 +179,10 @@ class ResumeCommand(Record, frozen=True, kw_only=True, omit_defaults=True):
         cls,
         wait: Wait = None,
         *,
-        arguments: JsonObject | None = None,
+        arguments: Mapping[str, object] | None = None,
         command_id: str | None = None,
         by: str | None = None,
-        metadata: JsonObject | None = None,
+        metadata: Mapping[str, object] | None = None,
     ) -> ResumeCommand:
         """Let a call run; `arguments` replace all of the model's."""
         return _command(CommandType.APPROVE_TOOL, wait, command_id, by, metadata, arguments=arguments)
@@ -194,7 +195,7 @@ class ResumeCommand(Record, frozen=True, kw_only=True, omit_defaults=True):
         *,
         command_id: str | None = None,
         by: str | None = None,
-        metadata: JsonObject | None = None,
+        metadata: Mapping[str, object] | None = None,
     ) -> ResumeCommand:
         """Refuse a call; the model reads the reason."""
         return _command(CommandType.REJECT_TOOL, wait, command_id, by, metadata, text=reason)
@@ -207,7 +208,7 @@ class ResumeCommand(Record, frozen=True, kw_only=True, omit_defaults=True):
         wait: Wait = None,
         command_id: str | None = None,
         by: str | None = None,
-        metadata: JsonObject | None = None,
+        metadata: Mapping[str, object] | None = None,
     ) -> ResumeCommand:
         """Answer a plain question."""
         return _command(CommandType.USER_INPUT, wait, command_id, by, metadata, text=text)
@@ -216,11 +217,11 @@ class ResumeCommand(Record, frozen=True, kw_only=True, omit_defaults=True):
     def submit_form(
         cls,
         wait: Wait,
-        data: JsonValue,
+        data: object,
         *,
         command_id: str | None = None,
         by: str | None = None,
-        metadata: JsonObject | None = None,
+        metadata: Mapping[str, object] | None = None,
     ) -> ResumeCommand:
         """Submit a form; any JSON value is an answer, if the form's schema allows it."""
         return _command(CommandType.SUBMIT_FORM, wait, command_id, by, metadata, value=data)
@@ -233,7 +234,7 @@ class ResumeCommand(Record, frozen=True, kw_only=True, omit_defaults=True):
         *,
         command_id: str | None = None,
         by: str | None = None,
-        metadata: JsonObject | None = None,
+        metadata: Mapping[str, object] | None = None,
     ) -> ResumeCommand:
         """Do not answer a form: its call ends with a structured `declined` result and is not run again."""
         return _command(CommandType.DECLINE, wait, command_id, by, metadata, text=reason)
@@ -246,7 +247,7 @@ class ResumeCommand(Record, frozen=True, kw_only=True, omit_defaults=True):
         force: bool = False,
         command_id: str | None = None,
         by: str | None = None,
-        metadata: JsonObject | None = None,
+        metadata: Mapping[str, object] | None = None,
     ) -> ResumeCommand:
         """Try again now what waits for a retry; before it is due only with `force`."""
         return _command(CommandType.RETRY, wait, command_id, by, metadata, force=force)
@@ -258,7 +259,7 @@ class ResumeCommand(Record, frozen=True, kw_only=True, omit_defaults=True):
         *,
         command_id: str | None = None,
         by: str | None = None,
-        metadata: JsonObject | None = None,
+        metadata: Mapping[str, object] | None = None,
     ) -> ResumeCommand:
         """Start a call in doubt once more, under the same idempotency key."""
         return _command(CommandType.RERUN, wait, command_id, by, metadata)
@@ -267,11 +268,11 @@ class ResumeCommand(Record, frozen=True, kw_only=True, omit_defaults=True):
     def give_result(
         cls,
         wait: Wait,
-        value: JsonValue,
+        value: object,
         *,
         command_id: str | None = None,
         by: str | None = None,
-        metadata: JsonObject | None = None,
+        metadata: Mapping[str, object] | None = None,
     ) -> ResumeCommand:
         """Say what a call in doubt has returned."""
         return _command(CommandType.GIVE_RESULT, wait, command_id, by, metadata, value=value)
@@ -284,7 +285,7 @@ class ResumeCommand(Record, frozen=True, kw_only=True, omit_defaults=True):
         *,
         command_id: str | None = None,
         by: str | None = None,
-        metadata: JsonObject | None = None,
+        metadata: Mapping[str, object] | None = None,
     ) -> ResumeCommand:
         """Say that a call in doubt has failed; the model reads the reason."""
         return _command(CommandType.FAIL_CALL, wait, command_id, by, metadata, text=reason)
@@ -295,10 +296,10 @@ def _command(
     wait: Wait,
     command_id: str | None,
     by: str | None,
-    metadata: JsonObject | None,
+    metadata: Mapping[str, object] | None,
     *,
-    arguments: JsonObject | None = None,
-    value: JsonValue = None,
+    arguments: Mapping[str, object] | None = None,
+    value: object = None,
     text: str = "",
     force: bool = False,
 ) -> ResumeCommand:
@@ -310,11 +311,11 @@ def _command(
         type=type,
         wait=wait,
         turn_id=turn_id,
-        arguments=arguments,
-        value=value,
+        arguments=cast("JsonObject | None", arguments),
+        value=cast("JsonValue", value),
         text=text,
         force=force,
         command_id=command_id,
         by=by,
-        metadata={} if metadata is None else metadata,
+        metadata=cast("JsonObject", {} if metadata is None else metadata),
     )

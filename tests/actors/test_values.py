@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from functools import reduce
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from turnhold.actors.errors import InvalidDefinition
-from turnhold.actors.policies import ApprovalDecision, Budget, ExecutionPolicy, RetryPolicy, strictest
+from turnhold.actors.model import ModelOptions
+from turnhold.actors.policies import ApprovalDecision, Budget, ExecutionPolicy, RetryPolicy, TurnOptions, strictest
 from turnhold.actors.waits import ResumeCommand
 
 LIMITS = ("max_input_tokens", "max_output_tokens", "max_total_tokens", "max_tool_calls")
@@ -75,6 +78,22 @@ def test_a_decision_keeps_what_it_was_given() -> None:
         decision.code = "x"  # type: ignore[misc]
 
 
+def test_what_a_record_was_given_is_copied() -> None:
+    """Scenario Q 332: later changes of the caller's dict do not show in a decision, in options of a turn or of a model."""
+    source: Any = {"tags": ["a"]}
+    kept = [
+        ApprovalDecision.require(metadata=source).metadata,
+        ApprovalDecision(outcome="deny", metadata=source).metadata,
+        TurnOptions(metadata=source).metadata,
+        ModelOptions(extra=source).extra,
+    ]
+    source["tags"].append("b")
+
+    assert kept == [{"tags": ["a"]}] * 4
+    with pytest.raises(InvalidDefinition, match=r"ModelOptions\.extra cannot be copied"):
+        ModelOptions(extra={"lock": threading.Lock()})  # type: ignore[dict-item]
+
+
 def test_the_strictest_decision_wins() -> None:
     """Deny over require over allow; the first of equals."""
     allow, require, deny = ApprovalDecision.allow(), ApprovalDecision.require(code="a"), ApprovalDecision.deny()
@@ -88,7 +107,7 @@ def test_a_command_copies_what_it_carries() -> None:
     """Scenarios Q 333 and Q 334: later changes of the source do not change the command."""
     metadata: Any = {"tags": ["a"]}
     data: Any = {"list": [1]}
-    submit = ResumeCommand.submit_form("c1", data, metadata=metadata)
+    submit = ResumeCommand.submit_form("c1", data, metadata=MappingProxyType(metadata))
     approve = ResumeCommand.approve_tool("c1", arguments=data)
     metadata["tags"].append("b")
     data["list"].append(2)

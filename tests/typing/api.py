@@ -16,6 +16,8 @@ from turnhold.actors.loader import AgentLoader, AgentTable
 from turnhold.actors.model import ChatModel, ModelRequest
 from turnhold.actors.policies import ApprovalDecision
 from turnhold.actors.tools import Tool, tool
+from turnhold.actors.waits import ResumeCommand
+from turnhold.runtime.runtime import Runtime
 
 
 class Item(msgspec.Struct):
@@ -118,4 +120,14 @@ assert_type(agent.tool("plain"), Tool[..., Any] | None)
 assert_type(agent.replace(version="2"), Agent)
 Agent("shop", "2", model=Model())  # pyright: ignore[reportCallIssue]
 Agent("shop")  # pyright: ignore[reportCallIssue]
+tags: dict[str, list[int]] = {"seats": [3]}
+assert_type(ResumeCommand.submit_form("w", tags, metadata=tags), ResumeCommand)
+assert_type(ResumeCommand.approve_tool(arguments=tags), ResumeCommand)
+assert_type(ApprovalDecision.require(metadata=tags), ApprovalDecision)
+
+
+async def starts(runtime: Runtime) -> None:
+    await (await runtime.start("shop", "Hi", metadata=tags)).start_child("shop", "Hi", tags)
+
+
 loader: AgentLoader = AgentTable([agent])
