@@ -85,6 +85,7 @@ class SqliteConnection:
         self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
         self._writer = Writer(lambda: store.open(node), clock, self._answered)
+        self._asked: list[tuple[Op, Future]] = []
 
     async def open(self) -> None:
         """Start the thread. :raises StoreUnavailable: if the file cannot be used."""
@@ -98,14 +99,16 @@ class SqliteConnection:
         return self._writer.key
 
     async def call(self, op: Op) -> Reply:
-        """Apply an operation, with all others that wait, in one commit.
+        """Apply an operation; all of one tick of the loop, and all others that wait, are one commit.
 
         :raises StoreUnavailable: if it failed, or its outcome is not known in time.
         """
         if os.getpid() != self._pid:
             raise StoreUnavailable("this connection was opened before a fork; open the store in the child process")
         waiter: Future = self._loop.create_future()
-        self._writer.put(op, waiter)
+        self._asked.append((op, waiter))
+        if len(self._asked) == 1:
+            self._loop.call_soon(self._hand_over)
         return await waiter
 
     async def close(self) -> None:
@@ -118,6 +121,7 @@ class SqliteConnection:
             if not mine:
                 del _connections[self._path]
         if os.getpid() == self._pid:
+            self._hand_over()
             await _blocking(self._loop, self._writer.stop)
 
     def now(self) -> int:
@@ -131,6 +135,12 @@ class SqliteConnection:
     def ring(self, bells: Rings) -> None:
         """Ring the bells on the loop of this connection, from any thread."""
         _on(self._loop, self._settle, (), bells)
+
+    def _hand_over(self) -> None:
+        asked, self._asked = self._asked, []
+        refused, why = self._writer.put(asked)
+        if refused:
+            self._settle([(waiter, StoreUnavailable(f"{why}; nothing was done")) for _, waiter in refused], ())
 
     def _answered(self, answers: Sequence[tuple[Future, Answer]], bells: Rings) -> None:
         _on(self._loop, self._settle, answers, bells)

@@ -77,16 +77,15 @@ class Writer:
             raise self._fault
         self._watcher.start()
 
-    def put(self, op: Op, waiter: Waiter) -> None:
-        """Queue an operation. :raises StoreUnavailable: if too many are queued, or the connection is closed."""
+    def put(self, asked: Sequence[tuple[Op, Waiter]]) -> tuple[Sequence[tuple[Op, Waiter]], str]:
+        """Queue operations; return those that are not taken, and why."""
         with self._changed:
             if self._closing:
-                raise StoreUnavailable("the connection is closed; nothing was done")
-            if len(self._queue) >= QUEUE:
-                raise StoreUnavailable(f"{QUEUE} operations are queued already; nothing was done")
-            self._queue.append(Job(op, waiter, self._tick))
-            if len(self._queue) == 1:
-                self._changed.notify()
+                return asked, "the connection is closed"
+            room = max(0, QUEUE - len(self._queue))
+            self._queue.extend(Job(op, waiter, self._tick) for op, waiter in asked[:room])
+            self._changed.notify()
+            return asked[room:], f"{QUEUE} operations are queued already"
 
     def stop(self) -> None:
         """Do what is queued, then let go of the file. Blocks."""
