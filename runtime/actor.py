@@ -163,7 +163,8 @@ class Actor:
         """
         try:
             if saved is not None:
-                self._shown(saved, owned=True)
+                self.host.watch.saved(self.turn_id, None)
+                self.host.watch.tell_all(persist.first_events(saved))
                 self._act(saved)
             while not self.lost and await self._round():
                 pass
@@ -307,6 +308,8 @@ class Actor:
             first = draft.state.event_count - len(draft.events) + 1
             for sequence, (kind, at, data) in enumerate(draft.events, first):
                 watch.tell(codec.event_of(self._source(), kind, at, data, sequence, self.token.epoch))
+            for child in draft.children:
+                watch.tell_all(persist.first_events(child))
 
     def _rested(self, draft: Draft) -> Rested:
         had_children = bool(draft.state.children or draft.original.children or draft.children)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from ..actors.events import Event
 from ..actors.ids import call_key
 from ..actors.machine.advance import in_flight, next_deadline, startable
 from ..actors.machine.draft import ChildTurn, Draft, Outcome, Refusal
@@ -45,6 +46,14 @@ def new_turn_of(turn: Draft | ChildTurn, digest: str, settings: Settings) -> bas
         messages=base.Messages(0, codec.encode_entries(turn.messages, settings.max_message)),
         events=base.Events(0, len(turn.events), codec.encode_events(turn.events)),
     )
+
+
+def first_events(turn: Draft | ChildTurn) -> Iterator[Event]:
+    """Yield the events that a new turn was created with, as the store has them: no activation saved them."""
+    state = turn.state
+    source = codec.EventSource(state.turn_id, state.parent_turn_id, state.agent_id, state.agent_version)
+    for sequence, (kind, at, data) in enumerate(turn.events, 1):
+        yield codec.event_of(source, kind, at, data, sequence)
 
 
 def save_of(

@@ -147,6 +147,8 @@ async def _create(node: Node, request: StartRequest, draft: Draft, digest: str, 
                 actor.remember(draft.messages)
                 actor.intake.put(reply.mail, reply.cancel)
                 placement.adopt(actor, draft)
+            case base.Created():
+                node.watch.tell_all(persist.first_events(draft))
             case _:
                 pass
     finally:

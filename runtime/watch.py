@@ -124,6 +124,12 @@ class Watch:
                 subscription.ring()
         self.tell(event)
 
+    def tell_all(self, events: Iterable[Event]) -> None:
+        """Hand events to the listeners, if there are any."""
+        if self.listeners:
+            for event in events:
+                self.tell(event)
+
     def tell(self, event: Event) -> None:
         """Hand an event to the listeners; one that raises is noted and hurts nobody."""
         for listener in list(self.listeners):
