@@ -41,6 +41,7 @@ class Placement:
         self.claims = self.lost = self.reaped = 0
         self._ring: asyncio.Future[None] | None = None
         self._alarm: asyncio.Future[None] | None = None
+        self._idle: asyncio.Future[None] | None = None
         self._rung = True
         self._left = False  # a due turn was left where it is: look again when an activation has ended
 
@@ -108,6 +109,8 @@ class Placement:
     def adopt(self, actor: Actor, saved: Draft | None = None) -> None:
         """Enter an activation and let it run."""
         self.actors[actor.turn_id] = actor
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
         task = self.host.world.spawn(self._live(actor, saved), f"turn {actor.turn_id}")
         self.tasks[task] = actor.turn_id
         task.add_done_callback(self._over)
@@ -218,6 +221,9 @@ class Placement:
         """Extend the leases of all that lives here, for as long as this node lives."""
         world, settings = self.host.world, self.host.settings
         while True:
+            if not self.actors:
+                self._idle = asyncio.get_running_loop().create_future()
+                await self._idle
             await world.sleep(settings.renew / 1000 * (0.9 + 0.1 * world.spread()))
             await self.renew_now()
 
@@ -253,39 +259,44 @@ class Placement:
     async def reap(self, period: float, dead: Dead) -> None:
         """Take over from owners that are gone, for as long as this node lives. Never from its own activations.
 
-        It looks once a period, and when an alarm says that somebody has died.
+        It looks when a lease may be over (between `period` and a whole lease from now), and when an alarm says that somebody has
+        died. A node that wakes much later than it meant to was stalled, and so may the others have been: it renews first, and
+        reaps nothing until they had the time to renew, too.
         """
         world, settings = self.host.world, self.host.settings
-        before = quiet_until = world.monotonic()
-        due = before + period
+        quiet_until = 0.0
+        due = world.monotonic() + period
         while True:
             self._alarm = asyncio.get_running_loop().create_future()
             await world.wait(self._alarm, due - world.monotonic())
             now = world.monotonic()
-            if now - before > period + settings.renew / 1000:
+            if now - due > settings.renew / 1000:
                 quiet_until = now + (settings.renew + settings.grace) / 1000
                 await self.renew_now()
-            before = now
             dead_nodes = tuple(dead())
             if not dead_nodes and now < max(due, quiet_until):
-                due = due if now < due else now + period
+                due = max(due, quiet_until)
                 continue
-            due = now + period
             try:
-                while await self._reap(settings.grace, dead_nodes):
-                    pass
+                due = now + await self._reap(period, dead_nodes)
             except StoreUnavailable as error:
                 log.warning("reap_failed", error=str(error))
+                due = now + period
 
-    async def _reap(self, grace: int, dead_nodes: tuple[str, ...]) -> bool:
-        """Take over what there is, some at once; tell whether there may be more."""
-        expired = base.Expired(grace_ms=grace, dead_nodes=dead_nodes)
-        reply = await self.host.call(expired)
-        assert isinstance(reply, base.DueTurns)
-        before, world = self.reaped, self.host.world
-        todo = [turn for turn in reply.turns if not self.here(turn)]
-        await gather([world.spawn(self._take_over(turn, grace, dead_nodes), f"reap {turn}") for turn in todo])
-        return len(reply.turns) == expired.limit and self.reaped > before
+    async def _reap(self, period: float, dead_nodes: tuple[str, ...]) -> float:
+        """Take over what there is; return after how many seconds there may be more."""
+        settings, world = self.host.settings, self.host.world
+        expired = base.Expired(grace_ms=settings.grace, dead_nodes=dead_nodes)
+        while True:
+            reply = await self.host.call(expired)
+            assert isinstance(reply, base.DueTurns)
+            before = self.reaped
+            todo = [turn for turn in reply.turns if not self.here(turn)]
+            await gather([world.spawn(self._take_over(turn, settings.grace, dead_nodes), f"reap {turn}") for turn in todo])
+            if len(reply.turns) < expired.limit or self.reaped == before:
+                break
+        left = settings.lease if reply.next is None else reply.next - reply.now
+        return max(period, min(left, settings.lease) / 1000)
 
     async def _take_over(self, turn: str, grace: int, dead_nodes: tuple[str, ...]) -> None:
         try:
