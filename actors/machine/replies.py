@@ -95,7 +95,7 @@ def _named(draft: Draft, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
 
 
 def _usable(call_id: str) -> bool:
-    return 0 < len(call_id) <= MAX_ID and not call_id.isspace() and call_id.isascii() and call_id.isprintable() and "/" not in call_id
+    return len(call_id) <= MAX_ID and call_id.isascii() and call_id.isprintable() and bool(call_id.strip()) and "/" not in call_id
 
 
 def _mark(call_id: str) -> bytes:
