@@ -45,7 +45,7 @@ async def tells(count: int) -> Sample:
         while seen < count:
             batch = mailbox.take()
             if not batch:
-                await world.wait(mailbox.armed(), None)
+                await world.rest(mailbox.armed(), None)
             seen += len(batch)
 
     clock = Clock()
@@ -91,7 +91,7 @@ async def asks(count: int) -> Sample:
         while seen < count:
             batch = mailbox.take()
             if not batch:
-                await world.wait(mailbox.armed(), None)
+                await world.rest(mailbox.armed(), None)
             for message in batch:
                 seen += 1
                 number, future = cast("tuple[int, asyncio.Future[int]]", message)
@@ -103,8 +103,7 @@ async def asks(count: int) -> Sample:
     for number in range(count):
         future: asyncio.Future[int] = loop.create_future()
         mailbox.tell(cast("Message", (number, future)))
-        assert await world.wait(future, 30)
-        assert future.result() == number
+        assert await world.answer(future, 30) == number
     await task
     return clock.sample(count)
 

@@ -55,6 +55,7 @@ class Actor:
         self.version = version
         self.agent = agent
         self.deadline = 0.0
+        self._term = (host.settings.lease - host.settings.margin) / 1000
         self.extend(sent)
         self.mailbox = Mailbox()
         self.intake = Intake(self)
@@ -90,8 +91,7 @@ class Actor:
 
     def extend(self, sent: float) -> None:
         """The store extended the lease with a call sent at this (monotonic) time."""
-        settings = self.host.settings
-        self.deadline = max(self.deadline, sent + (settings.lease - settings.margin) / 1000)
+        self.deadline = max(self.deadline, sent + self._term)
 
     def owns(self) -> bool:
         """Tell whether the lease is certainly ours now; cheap, asked before every effect."""
@@ -211,10 +211,10 @@ class Actor:
             return None
         return next_deadline(Draft(state, self._context()))
 
-    def due(self, now: int) -> bool:
+    def due(self) -> bool:
         """Tell whether a deadline of the turn has come."""
         due = self._deadline()
-        return due is not None and due <= now
+        return due is not None and due <= self.host.now()
 
     def _context(self) -> Context:
         host = self.host

@@ -42,10 +42,11 @@ class Intake:
         self._expected[message_id] = future
         return future
 
-    def put(self, mail: Iterable[base.Mail], cancel: str | None, checked: str | None = None) -> None:
+    def put(self, mail: Sequence[base.Mail], cancel: str | None, checked: str | None = None) -> None:
         """Take over what a store reply brought along; `checked` is mail for which receipts were looked up in the same step."""
-        known = {item.message_id for item in self._mail}.union(self.consumed)
-        self._mail.extend(item for item in mail if item.message_id not in known)
+        if mail:
+            known = {item.message_id for item in self._mail}.union(self.consumed)
+            self._mail.extend(item for item in mail if item.message_id not in known)
         if checked is not None:
             self._checked.add(checked)
         if cancel is not None and not self._actor.state.cancel_at:
@@ -59,14 +60,19 @@ class Intake:
         Deadlines are due only behind the mail that was delivered before them, so the store's mail is read first.
         """
         actor = self._actor
-        due = actor.due(actor.host.now())
+        due = actor.due()
         if actor.mailbox.rung or due:
             actor.mailbox.rung = False
             if not self._mail and self._cancel is None:
                 await self._read()
         taken = actor.mailbox.take()
-        received = [message for message in taken if isinstance(message, m.Received)]
-        batch: list[m.Message] = [message for message in taken if not isinstance(message, m.Received)]
+        received: list[m.Received] = []
+        batch: list[m.Message] = []
+        for message in taken:
+            if isinstance(message, m.Received):
+                received.append(message)
+            else:
+                batch.append(message)
         if self._cancel is not None:
             batch.append(m.CancelRequested(self._cancel))
             self._cancel = None

@@ -275,7 +275,8 @@ class TurnRef:
         node = self._node
         limit = inputs.optional_seconds("timeout", timeout)
         end = None if limit is None else node.world.monotonic() + limit
-        async with self._watching() as subscription:
+        subscription = node.watch.add(self._id)
+        try:
             look_now = node.placement.live(self._id) is None
             while True:
                 rested, subscription.rested = subscription.rested, None
@@ -296,6 +297,8 @@ class TurnRef:
                     raise TimeoutError(f"turn {self._id} has not settled within {duration(limit or 0)}")
                 pause = node.poll_seconds if left is None else min(left, node.poll_seconds or left)
                 await node.world.rest(subscription.armed(), pause)
+        finally:
+            node.watch.drop(self._id, subscription)
 
     def _noted(self, outcome: Outcome) -> None:
         if isinstance(outcome, Refusal):

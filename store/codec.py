@@ -62,7 +62,7 @@ def check_counts(state: TurnState, messages: int, events: int) -> None:
 
 def encode_entries(entries: Sequence[HistoryEntry], limit: int) -> tuple[bytes, ...]:
     """Encode history entries. :raises SnapshotTooLarge: if one has more than `limit` bytes."""
-    return tuple(_bounded("message", _encode(entry), limit) for entry in entries)
+    return tuple([_bounded("message", _encode(entry), limit) for entry in entries]) if entries else ()
 
 
 def decode_entries(turn_id: str, bodies: Sequence[bytes]) -> list[HistoryEntry]:
