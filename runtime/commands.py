@@ -116,12 +116,14 @@ class Commands:
         return fits[0].turn_id, msgspec.structs.replace(command, wait=fits[0].id)
 
     async def _ended(self, turn_id: str, command: ResumeCommand) -> None:
-        """Answer a command that names a call whose newest wait has ended."""
+        """Answer a command that names a call whose newest wait has ended, unless this very command has ended it meanwhile."""
         if command.wait is None:
             return
-        reply = await self._host.call(base.Find(root=root_of(turn_id), calls=(call_key(turn_id, command.wait),)))
+        names = (command.command_id or "",)
+        reply = await self._host.call(base.Find(root=root_of(turn_id), commands=names, calls=(call_key(turn_id, command.wait),)))
         assert isinstance(reply, base.Found)
-        if (body := reply.bodies[0]) is not None:
+        own, body = reply.bodies
+        if own is None and body is not None:
             outcome = from_receipt(codec.decode_receipt(turn_id, body), command, "wait", turn_id)
             receipt_of(outcome, turn_id, command.command_id)
 

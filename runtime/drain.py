@@ -11,6 +11,8 @@ from .world import gather
 if TYPE_CHECKING:
     from .node import Node
 
+LOOK = 0.01  # seconds between looks at claims under way
+
 
 async def drain(node: Node) -> bool:
     """Give away all turns that live here; tell whether threads still run, whose turns keep their leases until the process ends.
@@ -36,9 +38,11 @@ async def drain(node: Node) -> bool:
 
 
 async def _ended(node: Node, seconds: float) -> None:
-    """Wait for the end of all activations, at most for a time."""
+    """Wait for the end of all activations, at most for a time; also of those that claims under way may still bring."""
     world = node.world
     end = world.monotonic() + seconds
+    while node.placement.claiming and world.monotonic() < end:
+        await world.sleep(LOOK)
     for task in list(node.placement.tasks):
         left = end - world.monotonic()
         if left <= 0:

@@ -164,6 +164,10 @@ class Node:
                 part.cancel()
             await gather(self._parts)
             self._parts = []
+            for actor in list(self.placement.actors.values()):  # brought here by a claim that took longer than the drain
+                actor.handing_off = True
+                actor.lose()
+            await gather(list(self.placement.tasks))
             if not self.dead and not stuck:
                 await self.beat(leave=True)
             if self._dying is not None:  # crashed before, or while it drained
@@ -186,16 +190,12 @@ class Node:
 
     async def _die(self) -> None:
         tasks = [*self._parts, *self.placement.tasks]
-        actors = list(self.placement.actors.values())
-        for actor in actors:
+        for actor in list(self.placement.actors.values()):
             actor.handing_off = actor.lost = True
         for task in tasks:
             task.cancel()
         await gather(tasks)
         self._parts = []
-        self.placement.actors.clear()
-        for actor in actors:  # one that was cancelled before its first step has told nobody
-            actor.intake.reroute()
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()

@@ -110,8 +110,8 @@ async def test_whoever_waits_for_a_dead_node_is_told(shop: Shop) -> None:
     assert shop.started == 1
 
 
-async def test_a_sender_whose_activation_dies_before_its_first_step_is_told(shop: Shop) -> None:
-    """An answer that was delivered and claimed, on a node that dies in the same moment."""
+async def test_a_sender_whose_node_dies_in_the_same_moment_is_told(shop: Shop) -> None:
+    """An answer that was delivered and claimed, on a node that dies before the activation has saved anything."""
     async with shop.runtime() as runtime:
         turn = await runtime.start("a", "go")
         await turn.settle()
