@@ -66,6 +66,8 @@ class TurnRef:
         look = await self._look()
         reply = await self._node.call(base.ReadHistory(turn=self._id, limit=max(1, look.message_count)))
         assert isinstance(reply, base.Entries)
+        if not reply.bodies:  # no executor has opened the history yet
+            return readable(codec.decode_state(self._id, look.schema, look.snapshot).opening or [])
         return readable(codec.decode_entries(self._id, reply.bodies))
 
     async def settle(self, timeout: Seconds | None = None, through_retries: bool = False) -> TurnView:  # noqa: FBT001, FBT002

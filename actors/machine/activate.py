@@ -25,8 +25,8 @@ def activated(draft: Draft, message: Activated) -> None:
     if state.status.terminal or message.quarantined:
         return
     if state.opening is not None and context.agent is not None:
-        open_history(draft, context.agent.instructions, state.opening)
-        state.opening = None
+        opening, state.opening = state.opening, None
+        open_history(draft, context.agent.instructions, opening)
         if state.policy is None and context.agent.policy != ExecutionPolicy():
             state.policy = context.agent.policy
     request = state.request

@@ -169,8 +169,11 @@ class Draft:
         self.events.append((type, self.context.now, {} if data is None else data))
 
     def append(self, entry: HistoryEntry) -> None:
-        """Add an entry to the history."""
-        self.messages.append(entry)
+        """Add an entry to the history; before an executor has opened that, to what will stand in it."""
+        if self.state.opening is None:
+            self.messages.append(entry)
+        else:
+            self.state.opening = [*self.state.opening, entry]
 
     def call(self, call_id: str) -> CallRecord | None:
         """Return the record of a call of the current reply."""

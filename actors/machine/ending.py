@@ -72,6 +72,9 @@ def finish(draft: Draft, status: Status, output: JsonValue = None) -> None:
     reason = _reason(draft, status)
     if status is not Status.COMPLETED:
         _close_history(draft, reason)
+    if state.opening is not None:  # no executor ever came: the history is what was said
+        draft.messages += state.opening
+        state.opening = None
     for wait in list(state.waits):
         draft.close(wait, Effect.SUPERSEDED)
     for child in state.children:

@@ -297,3 +297,42 @@ async def test_budget_of_one_turn(lab: Lab) -> None:
     plain = await runtime.run(shop, "hi")
 
     assert ((await none.settle()).status, plain.status) == (Status.BUDGET_EXCEEDED, Status.COMPLETED)
+
+
+async def unbound(lab: Lab, shop: Agent) -> str:
+    """Start a turn by id where nobody knows the agent and no executor is free to take it."""
+    announcer = await lab.runtime(shop)
+    announcer._node.draining = True
+    desks = await lab.runtime(execute=False)
+    turn = await desks.start(shop.id, "hi")
+    await lab.close(announcer)
+    return turn.id
+
+
+async def test_unbound_and_cancelled(lab: Lab) -> None:
+    """DESIGN 4: a turn that a node without agents started and cancelled has its input in its history."""
+    turn_id = await unbound(lab, agent("never", instructions="be kind"))
+    desks = await lab.runtime(execute=False)
+    assert talk(await desks.turn(turn_id).history()) == ["user: hi"]
+
+    view = await desks.turn(turn_id).cancel("no")
+
+    assert view.status is Status.CANCELLED
+    assert talk(await desks.turn(turn_id).history()) == ["user: hi", "assistant: This turn was not finished: no"]
+
+
+async def test_unbound_and_asked(lab: Lab) -> None:
+    """DESIGN 4: instructions and input stand in front of whatever came before the first executor did."""
+    shop = agent("done", instructions="be kind")
+    turn_id = await unbound(lab, shop)
+    desks = await lab.runtime(execute=False)
+    turn = desks.turn(turn_id)
+    await turn.suspend("which?")
+    await lab.idle()
+    runtime = await lab.runtime(shop)
+    assert (await lab.during(turn.settle())).status is Status.WAITING_FOR_USER
+
+    view = await lab.during(turn.resume(ResumeCommand.user_input("this")))
+
+    assert view.final_output == "done"
+    assert talk(await runtime.turn(turn_id).history()) == ["system: be kind", "user: hi", "user: this", "assistant: done"]
