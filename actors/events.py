@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import enum
-from datetime import datetime
 
-from .record import JsonObject, Record
+from .record import JsonObject, Record, Time
 
 
 class EventType(enum.StrEnum):
@@ -68,7 +67,7 @@ class Event(Record, frozen=True, kw_only=True):
     agent_version: str
     sequence: int
     type: EventType
-    at: datetime
+    at: Time
     data: JsonObject = {}
     durable: bool = True
     epoch: int = 0

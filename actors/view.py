@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Generic, TypeVar
 
 from .chat import ToolCall, Usage
 from .errors import TurnNotCompleted
 from .ids import root_of
-from .record import JsonObject, JsonValue, Record, utc
+from .record import JsonObject, JsonValue, Record, Time, utc
 from .turn import CallRecord, OpenWait, Status, TurnState
 from .waits import Phase, Suspension, SuspensionType
 
@@ -26,7 +25,7 @@ class Owner(Record, frozen=True):
     """Who runs a turn, until when, under which epoch."""
 
     node: str
-    until: datetime
+    until: Time
     epoch: int
 
 
@@ -34,7 +33,7 @@ class Quarantine(Record, frozen=True):
     """Why and since when a turn is parked, after how many crashes."""
 
     reason: str
-    since: datetime
+    since: Time
     crashes: int
 
 
@@ -65,7 +64,7 @@ class TurnView(Record, frozen=True, kw_only=True):
     step_count: int = 0
     tool_call_count: int = 0
     retry_count: int = 0
-    next_runnable_at: datetime | None = None
+    next_runnable_at: Time | None = None
     budget_exceeded_reason: str | None = None
     metadata: JsonObject = {}
     streaming: bool = False
@@ -73,9 +72,9 @@ class TurnView(Record, frozen=True, kw_only=True):
     owner: Owner | None = None
     quarantine: Quarantine | None = None
     version: int = 0
-    created_at: datetime
-    updated_at: datetime
-    completed_at: datetime | None = None
+    created_at: Time
+    updated_at: Time
+    completed_at: Time | None = None
 
     def raise_for_status(self) -> TurnView:
         """Return the view of a COMPLETED turn.
@@ -88,7 +87,10 @@ class TurnView(Record, frozen=True, kw_only=True):
 
 
 class Page(Record, Generic[T], frozen=True):
-    """One page of a listing; pass `next` as ``after=`` for the following one, `None` ends it."""
+    """One page of a listing; pass `next` as ``after=`` for the following one, `None` ends it.
+
+    It does not know what it lists: `from_dict` leaves the items as dicts.
+    """
 
     items: tuple[T, ...]
     next: str | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections.abc import Mapping
-from datetime import datetime
 from typing import TypeAlias, cast
 
 import msgspec
@@ -13,7 +12,7 @@ import msgspec
 from .chat import ToolCall
 from .checks import MAX_DATA, MAX_ID, MAX_KEY, MAX_TEXT, check_flag, check_json, check_object, check_text, shown
 from .errors import InvalidDefinition
-from .record import JsonObject, JsonValue, Record
+from .record import JsonObject, JsonValue, Record, Time
 
 __all__ = [
     "MAX_DATA",
@@ -72,8 +71,8 @@ class Suspension(Record, frozen=True, kw_only=True, omit_defaults=True):
     resume_phase: Phase = Phase.TOOLS
     assignee: str | None = None
     metadata: JsonObject = {}
-    created_at: datetime
-    expires_at: datetime | None = None
+    created_at: Time
+    expires_at: Time | None = None
 
 
 class CommandType(enum.StrEnum):
@@ -120,7 +119,7 @@ class Receipt(Record, frozen=True, kw_only=True, omit_defaults=True):
     suspension_id: str
     type: CommandType | None = None
     by: str | None = None
-    at: datetime
+    at: Time
     metadata: JsonObject = {}
     effect: Effect
     digest: str = ""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, final
 
-from ..actors.record import Record, utc
+from ..actors.record import Record, Time, utc
 from ..store import base
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class NodeInfo(Record, frozen=True, kw_only=True):
     """A node that has announced itself, when it did so last, and the agents (``id@version``) it runs."""
 
     node: str
-    seen_at: datetime
+    seen_at: Time
     agents: tuple[str, ...] = ()
 
     @classmethod

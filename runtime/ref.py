@@ -173,7 +173,7 @@ class TurnRef:
             await self._look()
         return items
 
-    async def events(
+    def events(
         self,
         after: int = 0,
         live: bool = True,  # noqa: FBT001, FBT002
@@ -185,11 +185,15 @@ class TurnRef:
         :param after: the sequence of the last event already seen; 0 for all.
         :param live: also yield deltas and progress (``durable=False``); a slow reader loses those, never stored ones.
         :param follow: wait for new ones; without it the iterator ends behind the last one that is stored by now.
-        :raises TurnNotFound: if there is no such turn.
+        :raises InvalidDefinition: if an argument is wrong (here and now).
+        :raises TurnNotFound: if there is no such turn (with the first event).
         """
         check_whole("after", after)
         check_flag("live", live)
         check_flag("follow", follow)
+        return self._events(after, live=live, follow=follow)
+
+    async def _events(self, after: int, *, live: bool, follow: bool) -> AsyncGenerator[Event]:
         async with self._watching(each=True, live=live) as subscription:
             look = await self._look()
             source = codec.EventSource(self._id, look.parent, look.agent, look.agent_version)
