@@ -16,7 +16,8 @@ from .messages import Activated, CancelRequested
 def activated(draft: Draft, message: Activated) -> None:
     """Take over. `once` attempts that were running are in doubt, `repeatable` ones start again, up to a limit.
 
-    A model request is repeated; when that has cost `max_crashes` owners without a single result, the turn is parked.
+    A model request, or the question to a policy, is repeated; when that has cost `max_crashes` owners without a single result, the
+    turn is parked.
     """
     state, context = draft.state, draft.context
     if state.active_since:
@@ -38,6 +39,9 @@ def activated(draft: Draft, message: Activated) -> None:
     for call in list(state.calls):
         if call.status is CallStatus.RUNNING and call.activation != context.activation and state.ending is None:
             calls.lost(draft, call, "the process that ran it is gone")
+        elif call.status is CallStatus.UNDECIDED and message.crashes >= draft.policy.max_crashes and state.ending is None:
+            draft.actions.append(Park(f"{message.crashes} owners were lost while the approval policy was asked about {call.name}"))
+            return
 
 
 def cancel_requested(draft: Draft, message: CancelRequested) -> None:
