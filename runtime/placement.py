@@ -41,6 +41,7 @@ class Placement:
         self.claims = self.lost = self.reaped = 0
         self._ring: asyncio.Future[None] | None = None
         self._alarm: asyncio.Future[None] | None = None
+        self._alarmed = False
         self._idle: asyncio.Future[None] | None = None
         self._rung = True
         self._left = False  # a due turn was left where it is: look again when an activation has ended
@@ -150,6 +151,7 @@ class Placement:
 
     def alarm(self) -> None:
         """Let the reaper look whether somebody has died."""
+        self._alarmed = True
         if self._alarm is not None and not self._alarm.done():
             self._alarm.set_result(None)
 
@@ -268,7 +270,10 @@ class Placement:
         due = world.monotonic() + period
         while True:
             self._alarm = asyncio.get_running_loop().create_future()
+            if self._alarmed:
+                self._alarm.set_result(None)
             await world.wait(self._alarm, due - world.monotonic())
+            self._alarmed = False
             now = world.monotonic()
             if now - due > settings.renew / 1000:
                 quiet_until = now + (settings.renew + settings.grace) / 1000

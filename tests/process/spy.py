@@ -7,9 +7,8 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from turnhold.store.base import Op, Reply, StoreConnection, TurnStore
+from turnhold.store.base import Bell, Op, Reply, StoreConnection, TurnStore
 from turnhold.store.rules import OPERATIONS
 
 
@@ -24,14 +23,19 @@ class SpyStore:
         self._event = event
         self._connection: SpyConnection | None = None
         self._points: list[Point] = []
+        self._rung = asyncio.Event()
 
-    async def connect(self, node: str, bell: Any, clock: Callable[[], int], *, inline: bool = False) -> StoreConnection:
-        inner = await self._inner.connect(node, bell, clock, inline=inline)
+    async def connect(self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False) -> StoreConnection:
+        def heard(kind: str, turn: str) -> None:
+            bell(kind, turn)
+            self._rung.set()
+
+        inner = await self._inner.connect(node, heard, clock, inline=inline)
         self._connection = SpyConnection(self, inner)
         return self._connection
 
-    def arm(self, how: str, op: str, when: str, nth: int, turn: str | None) -> None:
-        self._points.append(Point(how, op, when, nth, turn))
+    def arm(self, point: Point) -> None:
+        self._points.append(point)
 
     async def stop(self) -> None:
         """Stop this process while no store call is under way: it must not take the file's lock along."""
@@ -45,8 +49,19 @@ class SpyStore:
                 continue
             if point.how == "stop":
                 await self.stop()
-            else:
+            elif point.pid is None:
                 os.kill(os.getpid(), signal.SIGKILL)
+            else:
+                await self._kill(point.pid)
+
+    async def _kill(self, pid: int) -> None:
+        """Kill another process, and go on when its death is known here."""
+        assert self._connection is not None
+        known = set(self._connection.dead_nodes())
+        os.kill(pid, signal.SIGKILL)
+        while known >= set(self._connection.dead_nodes()):
+            self._rung.clear()
+            await self._rung.wait()
 
     def told(self, op: Op, reply: Reply) -> None:
         self.counts[f"{OPERATIONS[type(op)]} {type(reply).__name__}"] += 1
@@ -56,10 +71,10 @@ class SpyStore:
 
 
 class Point:
-    """A place where something happens once."""
+    """A place where something happens once: this process is stopped, or it (or the one with that pid) is killed."""
 
-    def __init__(self, how: str, op: str, when: str, nth: int, turn: str | None) -> None:
-        self.how = how
+    def __init__(self, how: str, op: str, when: str, nth: int = 1, turn: str | None = None, pid: int | None = None) -> None:
+        self.how, self.pid = how, pid
         self._op, self._when, self._left, self._turn = op, when, nth, turn
 
     def fits(self, when: str, op: Op) -> bool:
@@ -98,6 +113,9 @@ class SpyConnection:
 
     async def stop(self) -> None:
         """Hold back new calls, wait for the end of those under way, stop the process; go on when it is continued."""
+        if not self._thawed.is_set():
+            await self._thawed.wait()
+            return
         self._thawed.clear()
         try:
             while self._under_way:

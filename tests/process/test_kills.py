@@ -170,6 +170,23 @@ def test_all_turns_of_a_dead_owner_are_taken_over(crew: Crew) -> None:
     assert len(crew.starts()) == 2 * count
 
 
+def test_an_owner_that_dies_while_another_is_taken_over_from(crew: Crew) -> None:
+    """Its death is not overheard: its turn does not wait for the end of its lease."""
+    first, second = crew.executor("first", gate="tool", lease=60), crew.executor("second", gate="tool", lease=60)
+    survivor = crew.executor("survivor", lease=60)
+    turns = [owner("start", agent="free-repeatable") for owner in (first, second)]
+    for owner, turn in zip((first, second), turns, strict=True):
+        owner.event("tool", turn=turn)
+    survivor("arm", how="kill", pid=second.pid, op="reap", when="before")
+    second.ask("freeze")
+    second.event("freezing")
+
+    first.kill()
+
+    assert {view["status"] for view in survivor("settle_all", turns=turns)} == {"COMPLETED"}
+    assert [crew.attempts(turn) for turn in turns] == [[1, 2], [1, 2]]
+
+
 def owning(crew: Crew, when: str) -> tuple[Worker, str]:
     """Return a process in which one call runs and another waits for approval; it is killed at its next save."""
     owner = crew.executor("owner", gate="tool")

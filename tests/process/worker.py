@@ -17,7 +17,7 @@ import traceback
 from typing import Any
 
 import shop
-from spy import SpyStore
+from spy import Point, SpyStore
 
 from turnhold import Receipt, ResumeCommand, Runtime, TurnholdError, TurnRef, TurnView
 from turnhold.store.urls import open_store
@@ -124,10 +124,10 @@ class Worker:
         """End the process without leaving anything."""
         os._exit(code)
 
-    async def arm(self, how: str, op: str, when: str, nth: int = 1, turn: str | None = None) -> None:
+    async def arm(self, **point: Any) -> None:
         """Let the process be killed, or stopped, before or after its n-th store call of a kind."""
         assert self.spy is not None
-        self.spy.arm(how, op, when, nth, turn)
+        self.spy.arm(Point(**point))
 
     async def freeze(self) -> None:
         """Stop the process, between two store calls."""
