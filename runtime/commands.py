@@ -14,7 +14,7 @@ import msgspec
 from ..actors.errors import AnswerPending, MailboxFull, SuspensionMismatch, TurnClosed, TurnNotFound
 from ..actors.ids import call_key, is_turn_id, root_of, turn_of_wait
 from ..actors.machine.commands import from_receipt
-from ..actors.machine.draft import Outcome
+from ..actors.machine.draft import Outcome, Refusal
 from ..actors.machine.messages import MailMessage, Resume
 from ..actors.waits import CommandType, Receipt, ResumeCommand, Suspension, SuspensionType
 from ..store import base, codec
@@ -60,7 +60,14 @@ class Commands:
         if outcome is None:
             text = f"the answer {command.command_id} of turn {turn_id} is not decided yet; ask again with the same command_id"
             raise AnswerPending(text, turn_id=turn_id, command_id=command.command_id)
+        if isinstance(outcome, Refusal) and outcome.error == "TurnClosed":
+            outcome = await self._accepted_at_the_end(turn_id, command) or outcome
         return receipt_of(outcome, turn_id, command.command_id, await self._named_waits(turn_id, outcome))
+
+    async def _accepted_at_the_end(self, turn_id: str, command: ResumeCommand) -> Outcome | None:
+        """A command that was sent twice may have been accepted by the very save that closed the turn over its second delivery."""
+        known = await self._receipt(turn_id, command)
+        return None if known is None else from_receipt(known, command, "command", turn_id)
 
     async def post(self, turn_id: str, message: MailMessage, timeout: float = 30) -> Outcome:
         """Deliver a message that is no command. :raises TimeoutError: if it was not taken in within the timeout."""

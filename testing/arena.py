@@ -105,7 +105,7 @@ class Seat:
         self.cut: Cut = ""
         self.lives = 0
         self._store = store
-        self._agents = agents
+        self.agents = agents
         self._clock = clock
         self._witness = witness
         self._runtime: Runtime | None = None
@@ -134,7 +134,7 @@ class Seat:
         self.gate.open()
         self._runtime = Runtime(
             GatedStore(self._store, self.gate, self._witness),
-            agents=self._agents,
+            agents=self.agents,
             node=f"node-{self.number}-{self.lives}",
             clock=self._clock,
             lease=lease,

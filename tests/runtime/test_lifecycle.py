@@ -12,6 +12,7 @@ from turnhold import (
     AlreadyAnswered,
     AnswerPending,
     CommandIdReused,
+    ExecutionPolicy,
     NotSuspended,
     ResumeCommand,
     Runtime,
@@ -358,6 +359,33 @@ def test_a_command_by_call_id_that_is_accepted_elsewhere_while_it_looks(world: W
         fast = await world.b.turn(turn.id).submit(command)
         world.first.gate.open()
         assert (await slow).to_dict() == fast.to_dict() | {"replayed": True}
+
+    world.run(program())
+
+
+def test_a_command_sent_twice_and_accepted_by_the_save_that_ends_the_turn(store: base.TurnStore) -> None:
+    """The second delivery is unread mail when the turn ends; its sender gets the receipt, not `TurnClosed`."""
+    world = World(store)
+    world.agent = world.agent.replace(policy=ExecutionPolicy(max_steps=1))
+    for seat in (world.first, world.second):
+        seat.agents = [world.agent]
+
+    async def program() -> None:
+        turn = await world.a.start("shop", "go")
+        (wait,) = (await turn.settle()).open_waits
+        command = ResumeCommand.approve_tool(wait, command_id="one")
+        world.first.gate.behind = "deliver"
+        first = asyncio.ensure_future(turn.submit(command))
+        await world.clock.idle()
+        second = asyncio.ensure_future(world.b.turn(turn.id).submit(command))
+        await world.clock.idle()
+        world.first.gate.open()
+        receipts = [await first, await second]
+        assert (await turn.view()).status is Status.MAX_STEPS_REACHED
+        assert [receipt.to_dict() | {"replayed": False} for receipt in receipts] == [
+            receipts[0].to_dict() | {"replayed": False}
+        ] * 2
+        assert world.started == []
 
     world.run(program())
 
