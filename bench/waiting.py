@@ -24,18 +24,18 @@ async def grown(url: str, count: int, seconds: int) -> list[Row]:
     work = Work()
     async with Runtime(url, agents=[work.agent]) as runtime:
         first = await suspended(runtime)
-        await fill(runtime, count // 10)
+        await fill(runtime, count // 2)
         before = await idle(seconds)
-        await fill(runtime, count - count // 10)
+        await fill(runtime, count // 2)
         after = await idle(seconds)
         assert runtime.statistics().live_turns == 0, "nothing of a suspended turn lives here"
         for turn, view in (first, await suspended(runtime)):
             assert (await answered(turn, view)).final_output == ANSWER
     assert work.runs == 2
-    growth = (after[0] - before[0]) / (count - count // 10)
+    growth = (after[0] - before[0]) / (count // 2)
     return [
-        Row(TITLE, f"growth of memory, {count // 10:,} to {count:,}", growth, "bytes/turn", bar="0", note=f"{after[0] >> 20} MiB"),
-        Row(TITLE, f"idle CPU with {count // 10:,}", before[1] * 100, "% of a core"),
+        Row(TITLE, f"growth of memory, {count // 2:,} to {count:,}", growth, "bytes/turn", bar="0", note=f"{after[0] >> 20} MiB"),
+        Row(TITLE, f"idle CPU with {count // 2:,}", before[1] * 100, "% of a core"),
         Row(TITLE, f"idle CPU with {count:,}", after[1] * 100, "% of a core", floor=before[1] * 100, bar="1 x"),
     ]
 

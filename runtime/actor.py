@@ -269,7 +269,6 @@ class Actor:
                 draft,
                 self.token,
                 self.version,
-                self.host.new_id(),
                 self.host.settings,
                 stored,
                 self.intake.consumed,

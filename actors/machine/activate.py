@@ -5,11 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from ..events import EventType
-from ..policies import ExecutionPolicy
 from ..turn import CallStatus, Status
 from . import calls, ending
 from .create import open_history
-from .draft import Draft, Park
+from .draft import DEFAULT_POLICY, Draft, Park
 from .messages import Activated, CancelRequested
 
 
@@ -28,7 +27,7 @@ def activated(draft: Draft, message: Activated) -> None:
     if state.opening is not None and context.agent is not None:
         opening, state.opening = state.opening, None
         open_history(draft, context.agent.instructions, opening)
-        if state.policy is None and context.agent.policy != ExecutionPolicy():
+        if state.policy is None and context.agent.policy != DEFAULT_POLICY:
             state.policy = context.agent.policy
     request = state.request
     if request is not None and request.activation not in (None, context.activation):

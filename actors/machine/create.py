@@ -13,7 +13,7 @@ from ..policies import ExecutionPolicy
 from ..record import JsonObject
 from ..turn import TurnState
 from .advance import settle
-from .draft import ChildTurn, Context, Draft
+from .draft import DEFAULT_POLICY, ChildTurn, Context, Draft
 from .messages import StartChild
 
 
@@ -54,7 +54,7 @@ def new_turn(
             tenant=tenant,
             metadata=metadata or None,
             streaming=streaming,
-            policy=policy if policy != ExecutionPolicy() else None,
+            policy=policy if policy != DEFAULT_POLICY else None,
             created_at=now,
             updated_at=now,
         ),
