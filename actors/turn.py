@@ -7,7 +7,7 @@ meaning or removed. All times are store milliseconds.
 from __future__ import annotations
 
 import enum
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -17,6 +17,9 @@ from .record import JsonObject, JsonValue
 from .waits import Phase, SuspensionType
 
 SCHEMA = 1
+Ms: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
+"""A time in store milliseconds, or 0; up to the end of the calendar."""
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 EffectKind: TypeAlias = Literal["once", "repeatable"]
 
 
@@ -85,8 +88,8 @@ class OpenWait(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_defa
     id: str
     type: SuspensionType
     correlation: str
-    created: int
-    expires: int | None = None
+    created: Ms
+    expires: Ms | None = None
     on_expiry: OnExpiry | None = None
     message: str | None = None
     form_key: str | None = None
@@ -112,11 +115,11 @@ class CallRecord(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_de
     digest: str
     status: CallStatus = CallStatus.UNDECIDED
     effect: EffectKind = "repeatable"
-    attempt: int = 0
+    attempt: Count = 0
     activation: str | None = None
-    failures: int = 0
-    crashes: int = 0
-    waits: int = 0
+    failures: Count = 0
+    crashes: Count = 0
+    waits: Count = 0
     approved: bool = False
     edited: JsonObject | None = None
     edited_by: str | None = None
@@ -128,10 +131,10 @@ class CallRecord(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_de
     counted: bool = False
     known: bool = True
     parameters: JsonObject | None = None
-    started: int = 0
+    started: Ms = 0
     allowed: bool = False
     sensitive: tuple[str, ...] = ()
-    policy_failures: int = 0
+    policy_failures: Count = 0
 
     @property
     def effective(self) -> JsonObject:
@@ -147,8 +150,8 @@ class CallRecord(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_de
 class ModelAttempt(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_defaults=True):
     """The model request under way or due: the number of its reply, failures so far, and who sent it (`None`: nobody yet)."""
 
-    iteration: int
-    failures: int = 0
+    iteration: Count
+    failures: Count = 0
     activation: str | None = None
 
 
@@ -179,35 +182,35 @@ class TurnState(msgspec.Struct, gc=False, array_like=True, omit_defaults=True):
     policy: ExecutionPolicy | None = None
     status: Status = Status.READY
     phase: Phase = Phase.MODEL
-    iteration_count: int = 0
-    step_count: int = 0
-    tool_call_count: int = 0
-    retry_count: int = 0
+    iteration_count: Count = 0
+    step_count: Count = 0
+    tool_call_count: Count = 0
+    retry_count: Count = 0
     usage: Usage = Usage()
     started: bool = False
     step_open: bool = False
     request: ModelAttempt | None = None
     calls: list[CallRecord] = []
     waits: list[OpenWait] = []
-    wait_count: int = 0
+    wait_count: Count = 0
     call_marks: bytes = b""
     question: str | None = None
     children: list[str] = []
     cancel_reason: str | None = None
-    cancel_at: int = 0
+    cancel_at: Ms = 0
     failing: Failure | None = None
     final_output: JsonValue = None
     error: Failure | None = None
     budget_exceeded_reason: str | None = None
-    active_ms: int = 0
-    active_since: int = 0
-    created_at: int = 0
-    updated_at: int = 0
-    completed_at: int = 0
-    message_count: int = 0
-    event_count: int = 0
+    active_ms: Count = 0
+    active_since: Ms = 0
+    created_at: Ms = 0
+    updated_at: Ms = 0
+    completed_at: Ms = 0
+    message_count: Count = 0
+    event_count: Count = 0
     ending: Status | None = None
-    ending_at: int = 0
-    flushed: int = 0
+    ending_at: Ms = 0
+    flushed: Count = 0
     arrived: list[str] = []
     opening: list[HistoryEntry] | None = None
