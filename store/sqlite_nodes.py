@@ -17,6 +17,22 @@ from . import base
 from .base import Op, Reply
 from .sqlite_core import SqliteCore
 
+_held: set[int] = set()
+
+
+def drop(descriptor: int) -> None:
+    """Release a lock."""
+    _held.remove(descriptor)
+    os.close(descriptor)
+
+
+def _let_go() -> None:
+    """In a forked child: close what was inherited, so that the locks end with the parent; closing alone does not release them."""
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
 if sys.platform == "win32":
 
     def take(path: Path, *, create: bool) -> int | None:
@@ -32,13 +48,15 @@ else:
         :raises FileNotFoundError: if there is no such file, and `create` is false.
         """
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
+        _held.add(descriptor)
         try:
             flock(descriptor, LOCK_EX | LOCK_NB)
         except BlockingIOError:
-            os.close(descriptor)
+            drop(descriptor)
             return None
         return descriptor
 
+    os.register_at_fork(after_in_child=_let_go)
 
 MARK = "~"
 CLAIMS = (base.Create, base.Deliver, base.Cancel)
@@ -82,8 +100,8 @@ class NodeLock:
 
     def release(self) -> None:
         """Leave. A node that still owns turns keeps its lock until its process ends: something of it still runs."""
-        if self._descriptor is None:
-            return
+        if self._descriptor is None or self._descriptor not in _held:
+            return  # there is none, it was released, or it was the parent's
         run = self._core.connection.execute
         try:
             if run("SELECT 1 FROM turns WHERE node = ? LIMIT 1", (self.key,)).fetchone():
@@ -92,7 +110,7 @@ class NodeLock:
             (self._folder / self._name).unlink(missing_ok=True)
         except sqlite3.Error:
             pass  # the row stays, its file unlocked: another node clears both away
-        os.close(self._descriptor)
+        drop(self._descriptor)
         self._descriptor = None
 
     def _gone(self, name: str) -> bool:
@@ -102,7 +120,7 @@ class NodeLock:
             return True
         if descriptor is None:
             return False
-        os.close(descriptor)
+        drop(descriptor)
         return True
 
 

@@ -101,6 +101,23 @@ def test_cancels_while_the_executor_is_away(crew: Crew) -> None:
         api("answer", turn=turn, **APPROVAL)
 
 
+def test_cancels_what_a_dead_executor_ran(crew: Crew) -> None:
+    """Nobody is there to end it: the cancel stands, and is carried out by the next executor, which starts nothing."""
+    executor = crew.executor("executor", gate="tool")
+    api = crew.api("api")
+    turn = executor("start", agent="free-repeatable")
+    executor.event("tool", turn=turn)
+    executor.kill()
+
+    with pytest.raises(Refused, match="TimeoutError"):
+        api("cancel", turn=turn, timeout=0.2)
+    assert api("view", turn=turn)["cancel_requested"]
+    crew.executor("next")
+
+    assert api("settle", turn=turn)["status"] == "CANCELLED"
+    assert crew.attempts(turn) == [1]
+
+
 def test_answers_and_cancels_what_runs_elsewhere(crew: Crew) -> None:
     """The owner takes in what an API-only node sends, and a running call may end before its turn is cancelled."""
     executor = crew.executor("executor", gate="tool")

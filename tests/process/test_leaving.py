@@ -159,3 +159,16 @@ def test_a_forked_child_is_told_to_open_its_own(crew: Crew) -> None:
     assert worker("settle", turn=worker("start", agent="free-once"))["status"] == "COMPLETED"
     with pytest.raises(Refused, match="TurnNotFound"):
         worker("view", turn="00-aaaaaaaaaaaaaaaa")
+
+
+def test_a_forked_child_outlives_its_parent(crew: Crew) -> None:
+    """The child, which inherited the parent's files, does not look like a living node: take-over is at once."""
+    worker, survivor = crew.executor("worker", gate="tool", lease=60), crew.executor("survivor", lease=60)
+    turn = worker("start", agent="free-repeatable")
+    worker.event("tool", turn=turn)
+    worker("fork_on")
+
+    worker.kill()
+
+    assert survivor("settle", turn=turn)["status"] == "COMPLETED"
+    assert crew.attempts(turn) == [1, 2]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import signal
 import sys
 import threading
@@ -221,6 +222,15 @@ class Worker:
         text = os.read(read, 1 << 16).decode()
         os.waitpid(child, 0)
         return text
+
+    async def fork_on(self) -> None:
+        """Fork a child that does nothing and lives on until the test closes stdin."""
+        if os.fork() == 0:
+            os.close(OUT)
+            closed = select.poll()
+            closed.register(0, 0)
+            closed.poll()
+            os._exit(0)
 
 
 END = asyncio.Event()
