@@ -37,10 +37,10 @@ class _Timer:
 
     __slots__ = ("callback", "due", "number")
 
-    def __init__(self, due: int, number: int, callback: Callable[[], None]) -> None:
+    def __init__(self, due: int, number: int, callback: Callable[[], object]) -> None:
         self.due = due
         self.number = number
-        self.callback: Callable[[], None] | None = callback
+        self.callback: Callable[[], object] | None = callback
 
     def __lt__(self, other: _Timer) -> bool:
         return (self.due, self.number) < (other.due, other.number)
@@ -65,7 +65,7 @@ class Time:
         self._number = 0
         self._freed: set[asyncio.Future[None]] = set()
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> _Timer:
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> _Timer:
         """Call back after some seconds."""
         self._number += 1
         timer = _Timer(self.now + _microseconds(seconds), self._number, callback)
@@ -78,7 +78,7 @@ class Time:
             heapq.heappop(self._timers)
         return self._timers[0].due if self._timers else None
 
-    def pop(self) -> Callable[[], None]:
+    def pop(self) -> Callable[[], object]:
         """Move on to the next timer and take it out; there must be one."""
         timer = heapq.heappop(self._timers)
         self.now = max(self.now, timer.due)
@@ -229,7 +229,7 @@ class VirtualClock:
         """Return the seconds that have passed."""
         return self.time.now / 1e6
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> _Timer:
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> _Timer:
         """Call back when that much time has passed."""
         return self.time.call_later(seconds, callback)
 

@@ -12,6 +12,7 @@ from turnhold.store import base, codec
 from turnhold.testing import ScriptedModel, VirtualClock, call
 
 if TYPE_CHECKING:
+    from turnhold.actors.tools import ToolEffect
     from turnhold.actors.turn import TurnState
 
 LEASE = 10
@@ -28,7 +29,7 @@ class Ledger:
     reruns: int = 0
 
 
-def agent_with(ledger: Ledger, effect: str) -> Agent:
+def agent_with(ledger: Ledger, effect: ToolEffect) -> Agent:
     @tool(approval=True, effect=effect)
     async def refund(amount: int) -> str:
         """Refund an amount."""
@@ -97,7 +98,7 @@ class Cycle:
             assert receipt.to_dict() | {"replayed": 0} == self.receipt.to_dict() | {"replayed": 0}
         self.receipt = receipt
 
-    async def check(self, turn: TurnRef, view: TurnView, effect: str) -> None:
+    async def check(self, turn: TurnRef, view: TurnView, effect: ToolEffect) -> None:
         """What must be true at the end, whatever broke."""
         started, keys = self.ledger.started, {key for key, _ in self.ledger.started}
         assert view.status is turnhold.Status.COMPLETED
@@ -106,7 +107,7 @@ class Cycle:
         assert len(keys) == (self.answer == "approve")
         if effect == "once":
             assert len(started) <= 1 + self.ledger.reruns, "a once tool was started again without a person"
-        wait = next(event.data["suspensionId"] for event in [e async for e in turn.events()] if "suspensionId" in event.data)
+        wait = next(str(event.data["suspensionId"]) for event in [e async for e in turn.events()] if "suspensionId" in event.data)
         self.keep(await turn.submit(self.command(wait)))
         events = [event.sequence async for event in turn.events()]
         assert events == list(range(1, len(events) + 1))
@@ -114,6 +115,6 @@ class Cycle:
         assert kinds == ["UserMessage", "AiMessage", "ToolMessage", "AiMessage"]
 
 
-def open_runtime(store: object, agent: Agent | None, clock: VirtualClock, **options: object) -> Runtime:
+def open_runtime(store: str, agent: Agent | None, clock: VirtualClock) -> Runtime:
     agents = [] if agent is None else [agent]
-    return Runtime(store, agents=agents, clock=clock, lease=LEASE, drain=0, execute=agent is not None, **options)
+    return Runtime(store, agents=agents, clock=clock, lease=LEASE, drain=0, execute=agent is not None)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from turnhold.actors.tools import ToolEffect
     from turnhold.testing.crashes import Point
 
 STORES = ["memory", "sqlite"]
@@ -37,7 +38,7 @@ def fresh_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("effect", ["once", "repeatable"])
 @pytest.mark.parametrize("answer", ["approve", "reject"])
-def test_a_crash_at_any_store_call(fresh_store: Callable[[], str], point: Point, effect: str, answer: str) -> None:
+def test_a_crash_at_any_store_call(fresh_store: Callable[[], str], point: Point, effect: ToolEffect, answer: str) -> None:
     """Wherever the only node dies, the next one ends the turn; in doubt is only what had started and had no result."""
     left_running: list[bool] = []
     for nth in count(1):
@@ -49,7 +50,7 @@ def test_a_crash_at_any_store_call(fresh_store: Callable[[], str], point: Point,
     assert any(left_running) == (answer == "approve" and point != "lost_reply")
 
 
-async def crashed_cycle(store: str, clock: VirtualClock, point: Point, effect: str, answer: str, nth: int) -> bool | None:
+async def crashed_cycle(store: str, clock: VirtualClock, point: Point, effect: ToolEffect, answer: str, nth: int) -> bool | None:
     """Run the cycle on one node with one crash, finish it on a second.
 
     :return: whether the crash left an attempt running; `None` if it did not happen.

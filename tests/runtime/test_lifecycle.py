@@ -14,6 +14,7 @@ from turnhold import (
     CommandIdReused,
     ExecutionPolicy,
     NotSuspended,
+    Receipt,
     ResumeCommand,
     Runtime,
     Status,
@@ -38,13 +39,17 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from pathlib import Path
 
+    from turnhold.actors.tools import ToolEffect
+
 LEASE = 10.0
 
 
 class World:
     """Two nodes on a store of their own, and an agent whose gated tool waits until it is let go."""
 
-    def __init__(self, store: base.TurnStore, effect: str = "once", replies: tuple = (call("refund", amount=25), "done")) -> None:
+    def __init__(
+        self, store: base.TurnStore, effect: ToolEffect = "once", replies: tuple = (call("refund", amount=25), "done")
+    ) -> None:
         self.loop = VirtualLoop()
         self.clock = self.loop.clock
         self.started: list[tuple[str, int]] = []
@@ -181,6 +186,7 @@ def test_two_answers_at_the_same_moment(world: World, second: str) -> None:
         )
         receipt, refused = sorted(told, key=lambda each: isinstance(each, AlreadyAnswered))
         assert isinstance(refused, AlreadyAnswered)
+        assert isinstance(receipt, Receipt)
         assert refused.receipt == receipt
         assert refused.agrees == (second == "approve_tool")
         view = await turn.settle()
@@ -248,7 +254,7 @@ def test_drain_hands_over(world: World) -> None:
 
 
 @pytest.mark.parametrize("effect", ["once", "repeatable"])
-def test_a_drain_that_is_too_short(store: base.TurnStore, effect: str) -> None:
+def test_a_drain_that_is_too_short(store: base.TurnStore, effect: ToolEffect) -> None:
     """A tool that runs on past the drain: `once` is saved as in doubt, `repeatable` starts again under the same key."""
     world = World(store, effect)
     world.seconds = 60
@@ -273,7 +279,7 @@ def test_a_drain_that_is_too_short(store: base.TurnStore, effect: str) -> None:
 
 
 @pytest.mark.parametrize("effect", ["once", "repeatable"])
-def test_a_lease_that_cannot_be_renewed(store: base.TurnStore, effect: str) -> None:
+def test_a_lease_that_cannot_be_renewed(store: base.TurnStore, effect: ToolEffect) -> None:
     """The owner stops by itself before the lease ends; the other node takes over, and its late save is refused."""
     world = World(store, effect)
     world.seconds = 25
