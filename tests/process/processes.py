@@ -171,7 +171,7 @@ class Crew:
         self.folder = folder
         self.url = f"sqlite:///{folder}/turns.db"
         self._ledger = folder / "ledger"
-        self._workers: list[Worker] = []
+        self.workers: list[Worker] = []
         self._ahead = ahead
         self._spare: Worker | None = None
 
@@ -183,8 +183,8 @@ class Crew:
         return worker
 
     def _new(self) -> Worker:
-        worker = Worker(self.folder, f"worker-{len(self._workers)}")
-        self._workers.append(worker)
+        worker = Worker(self.folder, f"worker-{len(self.workers)}")
+        self.workers.append(worker)
         return worker
 
     def ask_open(self, worker: Worker, **options: Any) -> Request:
@@ -216,5 +216,5 @@ class Crew:
         assert not twice, f"started twice: {twice}"
 
     def close(self) -> None:
-        for worker in self._workers:
+        for worker in self.workers:
             worker.close()

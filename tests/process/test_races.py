@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from .processes import Crew
+
 if TYPE_CHECKING:
-    from .processes import Crew
+    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.process, pytest.mark.parametrize("size", [200, 4], ids=["all at once", "in small rounds"])]
 COUNT = 200
@@ -21,11 +23,22 @@ def items(waiting: list[list[str]], command: dict[str, Any]) -> list[dict[str, A
     return [{"turn": turn, "wait": wait, "command_id": f"{command['ids']} {turn}", **more} for turn, wait in waiting]
 
 
-def race(crew: Crew, size: int, first: dict[str, Any], second: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Let two processes answer the same waits, `size` at a time; return the turn and what each of them got. All turns end."""
-    ann, bob = crew.spawn("ann"), crew.spawn("bob")
-    for request in [crew.ask_open(ann), crew.ask_open(bob)]:
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+    """Two processes on one file, for all races. At the end no attempt of a call has been started twice."""
+    crowd = Crew(tmp_path_factory.mktemp("races"))
+    for request in [crowd.ask_open(crowd.spawn(name)) for name in ("ann", "bob")]:
         request.get()
+    try:
+        yield crowd
+    finally:
+        crowd.close()
+    crowd.check()
+
+
+def race(crowd: Crew, size: int, first: dict[str, Any], second: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Let two processes answer the same waits, `size` at a time; return the turn and what each of them got. All turns end."""
+    ann, bob = crowd.workers
     waiting = ann("start_all", agent="once", count=COUNT)
     assert sorted(bob("inbox")) == sorted(wait for _, wait in waiting)
     got: dict[str, list[Any]] = {"ann": [], "bob": []}
@@ -51,24 +64,24 @@ def lost(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     return loser
 
 
-def test_two_processes_approve_the_same_waits(crew: Crew, size: int) -> None:
+def test_two_processes_approve_the_same_waits(crowd: Crew, size: int) -> None:
     """Of two approvals one is accepted, the other is told by whom; every tool runs once."""
-    for turn, one, other in race(crew, size, APPROVE, APPROVE_TOO):
+    for turn, one, other in race(crowd, size, APPROVE, APPROVE_TOO):
         assert lost(one, other)["agrees"] is True
-        assert crew.attempts(turn) == [1]
+        assert crowd.attempts(turn) == [1]
 
 
-def test_two_processes_send_the_same_commands(crew: Crew, size: int) -> None:
+def test_two_processes_send_the_same_commands(crowd: Crew, size: int) -> None:
     """Of two equal commands with one id one is accepted, the other gets the same receipt again; every tool runs once."""
-    for turn, one, other in race(crew, size, APPROVE, APPROVE):
+    for turn, one, other in race(crowd, size, APPROVE, APPROVE):
         assert sorted([one.pop("replayed"), other.pop("replayed")]) == [False, True]
         assert one == other
-        assert crew.attempts(turn) == [1]
+        assert crowd.attempts(turn) == [1]
 
 
-def test_one_process_approves_what_the_other_rejects(crew: Crew, size: int) -> None:
+def test_one_process_approves_what_the_other_rejects(crowd: Crew, size: int) -> None:
     """One answer wins; a tool runs once where that was the approval, and never where it was the rejection."""
-    for turn, one, other in race(crew, size, APPROVE, REJECT):
+    for turn, one, other in race(crowd, size, APPROVE, REJECT):
         loser = lost(one, other)
         assert loser["agrees"] is False
-        assert crew.attempts(turn) == ([1] if loser["receipt"]["effect"] == "APPROVED" else [])
+        assert crowd.attempts(turn) == ([1] if loser["receipt"]["effect"] == "APPROVED" else [])
