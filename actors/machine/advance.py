@@ -9,7 +9,7 @@ from ..events import EventType
 from ..record import JsonObject
 from ..turn import WAITING, CallRecord, CallStatus, ModelAttempt, OpenWait, Status
 from ..waits import Phase, SuspensionType
-from . import ending, limits, policy
+from . import ending, limits, policy, replies
 from .draft import AskPolicy, CallModel, Draft, RunTool
 from .waiting import open_question
 
@@ -137,7 +137,13 @@ def _start_calls(draft: Draft) -> None:
 
 
 def _start(draft: Draft, call: CallRecord) -> bool:
-    """Intend one more attempt of a call; false where the turn ends instead."""
+    """Intend one more attempt of a call; false where the turn ends instead.
+
+    An approval is good for the name and arguments that were approved, and for no others, however they came into the record.
+    """
+    if call.approved and replies.digest_of(call.name, call.effective) != call.digest:
+        policy.refuse(draft, call, "approval_mismatch", "The call is not the one that was approved; it did not run.")
+        return True
     if not limits.check(draft, tool=not call.counted) or not begin_step(draft):
         return False
     if not call.counted:
