@@ -392,7 +392,7 @@ async def test_mixed_answers(lab: Lab, desk: Desk) -> None:
 
 @pytest.mark.parametrize("second", ["same id", "agrees", "differs"])
 async def test_two_at_once(lab: Lab, desk: Desk, second: str) -> None:
-    """T11, F99, T05: two nodes answer one wait at the same moment: one tool run; the loser gets the receipt or a typed refusal."""
+    """T11, F99, T05, T74: two nodes answer one wait at once: one tool run; the loser gets the receipt or a typed refusal."""
     shop = agent(call("refund"), "done", tools=[desk.tool(approval=True)])
     first, other = await lab.runtime(shop), await lab.runtime(shop)
     turn, wait = await waiting(first, shop)

@@ -10,6 +10,7 @@ import pytest
 from turnhold import (
     AgentNotFound,
     AiMessage,
+    ConversationBusy,
     Event,
     EventType,
     ModelRefused,
@@ -310,6 +311,26 @@ async def test_child_beside_an_approval(lab: Lab, desk: Desk) -> None:
     assert open_calls(sent) == []
     assert talk(sent)[2] == "call_1_0 = refunded"
     assert "child done" in talk(sent)[3]
+
+
+async def test_nested_run_in_its_own_conversation(lab: Lab, desk: Desk) -> None:
+    """T85: a tool that starts a turn in the conversation of its own turn is told that it is busy; it does not wait for itself."""
+    inner = agent("inner done", id="inner")
+    services: list[Runtime] = []
+
+    async def body(context, arguments):
+        try:
+            await services[0].run("inner", "hi", conversation=context.conversation_id)
+        except ConversationBusy as busy:
+            return f"busy with {busy.turn_id}"
+
+    shop = agent(call("refund"), "done", tools=[desk.tool(body=body)])
+    runtime = await lab.runtime(shop, inner)
+    services.append(runtime)
+    turn = await runtime.start(shop, "hi", conversation="c-1")
+
+    assert (await turn.settle()).final_output == "done"
+    assert talk(await turn.history())[2] == f"call_1_0 = busy with {turn.id}"
 
 
 async def test_nested_run_in_a_tool(lab: Lab, desk: Desk) -> None:

@@ -86,7 +86,7 @@ async def test_wrong_id(lab: Lab) -> None:
 
 
 async def test_submission(lab: Lab) -> None:
-    """F105, F106, F107: submitted, the model reads status, form key and data under the call's id; the receipt says by whom."""
+    """F105, F106, F107, T43: submitted, the model reads status, form key and data under the call's id; the receipt says by whom."""
     shop = agent(ASK, "done", tools=[user_input_tool(ORDER)])
     runtime = await lab.runtime(shop)
     turn, wait = await waiting(runtime, shop)

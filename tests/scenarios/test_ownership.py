@@ -96,7 +96,7 @@ async def test_closed_twice(lab: Lab) -> None:
 
 
 async def test_answer_at_once(lab: Lab, desk: Desk) -> None:
-    """R10 (W-12), T46, T47: an answer given on hearing of the wait is accepted, on any node: it is stored before it is told."""
+    """R10 (W-12), T46, T47, T128: who answers on hearing of the wait is heard, on any node: it is stored before it is told."""
     shop = agent(call("refund"), "done", tools=[desk.tool(approval=True)])
     other = await lab.runtime(execute=False)
     answers: list[asyncio.Future] = []
@@ -397,7 +397,7 @@ async def test_owner_dies_between_save_and_reply(lab: Lab, desk: Desk) -> None:
 
 
 async def test_events_over_nodes(lab: Lab, desk: Desk) -> None:
-    """W-35, K212: sequences go on over nodes and crashes; nothing is told twice."""
+    """W-35, K212, T81: sequences go on over nodes and crashes; nothing is told twice."""
     gate = Gate()
     shop = agent(call("refund"), "done", tools=[desk.tool(gate=gate)])
     first, second = await lab.runtime(shop), await lab.runtime(shop)

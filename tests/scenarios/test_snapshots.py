@@ -221,7 +221,7 @@ async def test_everything_survives(lab: Lab, desk: Desk) -> None:
 
 
 async def test_views_are_values(lab: Lab) -> None:
-    """I157, I158: a view is frozen; nothing that happens later changes it."""
+    """I157, I158, T68: a view is frozen; nothing that happens later changes it."""
     shop = agent("done")
     runtime = await lab.runtime(shop)
     turn = await runtime.start(shop, "hi")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from turnhold import (
     ModelOptions,
     Part,
     ResumeCommand,
+    Runtime,
     Status,
     SystemMessage,
     TurnOptions,
@@ -336,3 +338,10 @@ async def test_unbound_and_asked(lab: Lab) -> None:
 
     assert view.final_output == "done"
     assert talk(await runtime.turn(turn_id).history()) == ["system: be kind", "user: hi", "user: this", "assistant: done"]
+
+
+@pytest.mark.parametrize("wrong", [{"store": None}, {"agents": None}, {"agents": "shop"}, {"store": 3}], ids=str)
+def test_a_runtime_of_nothing(wrong: Any) -> None:
+    """A11, A12: a runtime without a store or without a list (or loader) of agents is refused when it is made."""
+    with pytest.raises(InvalidDefinition):
+        Runtime(**wrong)
