@@ -2,8 +2,8 @@
 
     python tests/edges/make_corpus.py
 
-Files that are there are left alone: a release must read what every release before it wrote. A new state gets a new file. Files may be
-deleted and written again only before the first release, or with a new SCHEMA.
+Files that are there are left alone: a release must read what every release before it wrote. A new state gets a new file. Only
+before the first release, or with a new SCHEMA, may any be deleted and written again.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """Limits: what is too large, too many or too long is refused or fails the turn, with a typed error and nothing half done."""
 
+# pyright: reportArgumentType=false
+
 from __future__ import annotations
 
 from typing import Any

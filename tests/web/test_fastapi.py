@@ -92,7 +92,7 @@ async def test_a_turn_over_http(client: httpx.AsyncClient) -> None:
     """Start, inbox, answer, events: what comes over the wire is what the records say."""
     turn_id, wait = await waiting(client)
 
-    page = Page[Suspension].from_dict((await client.get("/inbox")).json())
+    page = Page.from_dict((await client.get("/inbox")).json())
     following = asyncio.ensure_future(client.get(f"/turns/{turn_id}/events"))
     answered = await client.post(
         f"/turns/{turn_id}/answers",
@@ -102,7 +102,7 @@ async def test_a_turn_over_http(client: httpx.AsyncClient) -> None:
     lines = sent((await following).text)
     ended = TurnView.from_dict((await client.get(f"/turns/{turn_id}")).json())
 
-    assert [item["id"] for item in page.to_dict()["items"]] == [wait["id"]]
+    assert [Suspension.from_dict(item).id for item in page.items] == [wait["id"]]
     assert wait["call"] == {"id": "call_1_0", "name": "refund_order", "arguments": {"order_id": "O-1", "amount": 25}}
     receipt = Receipt.from_dict(answered.json())
     assert (answered.status_code, receipt.command_id, receipt.by, receipt.replayed) == (200, "c1", "ann", False)
