@@ -216,8 +216,8 @@ async def test_every_wait(lab: Lab, desk: Desk, state: str) -> None:
     assert (view.status, view.open_waits, view.suspensions, view.next_runnable_at) == (Status.CANCELLED, (), (), None)
     assert (await runtime.inbox()).items == ()
     ended = [event.data for event in await stored_events(turn) if event.type is EventType.WAIT_ENDED]
-    assert {data["suspensionId"] for data in ended} == {wait.id for wait in before.open_waits}
-    assert {data["effect"] for data in ended} == {"CANCELLED"}
+    assert {str(data["suspensionId"]) for data in ended} == {wait.id for wait in before.open_waits}
+    assert {str(data["effect"]) for data in ended} == {"CANCELLED"}
     history = await turn.history()
     assert open_calls(history) == []
     assert talk(history)[-1] == "assistant: This turn was not finished: enough"
