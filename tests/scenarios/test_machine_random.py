@@ -248,8 +248,9 @@ def test_any_order(data: st.DataObject) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(300)
 @given(st.data())
-@settings(max_examples=5_000)
+@settings(max_examples=2_000)
 def test_any_order_deep(data: st.DataObject) -> None:
     """The same, many more times."""
     explore(data)
