@@ -145,7 +145,9 @@ class Node:
         await self.beat()
         reap = self.settings.reap / 1000
         period, dead = reap if virtual else min(reap, 0.5), self._connection.dead_nodes
-        parts: dict[str, Part] = {"renewer": self.placement.renew, "watcher": self._watch_store, "keeper": self._keep}
+        parts: dict[str, Part] = {"renewer": self.placement.renew, "keeper": self._keep}
+        if self.poll_seconds is not None:
+            parts["watcher"] = self._watch_store
         if self.execute:
             parts["poller"] = lambda: self.placement.poll(self.poll_seconds)
             parts["reaper"] = lambda: self.placement.reap(period, dead)
@@ -237,8 +239,6 @@ class Node:
 
         "Look everywhere" is answered by two batched questions: how far are the watched trees, and who that lives here has mail?
         """
-        if self.poll_seconds is None:
-            return
         seen: dict[str, tuple[int, int, str]] = {}
         while True:
             self._doubt = asyncio.get_running_loop().create_future()
