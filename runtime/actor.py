@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 
-import structlog
-
 from ..actors.agent import Agent
 from ..actors.chat import CallEdited, ChatMessage, HistoryEntry, Usage
 from ..actors.errors import LeaseLost, SnapshotTooLarge, StoreUnavailable, VersionConflict
@@ -37,11 +35,10 @@ from ..store import base, codec
 from . import effects, persist
 from .host import Host
 from .intake import Intake
+from .log import log
 from .mailbox import Mailbox
 from .watch import Rested
 from .world import gather
-
-log = structlog.get_logger("turnhold")
 
 
 class Actor:

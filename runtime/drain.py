@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..actors.errors import StoreUnavailable
 from ..actors.machine.messages import DeadlinePassed
+from ..store import base
 from .log import log
 from .world import gather
 
 if TYPE_CHECKING:
+    from .actor import Actor
     from .node import Node
 
+UNTIL_DEATH = 365 * 86_400_000  # milliseconds; no process is meant to live longer than a year
 LOOK = 0.01  # seconds between looks at claims under way
 
 
@@ -34,7 +38,21 @@ async def drain(node: Node) -> bool:
         actor.handing_off = True
         actor.lose()
     await gather(list(node.placement.tasks))
-    return any(actor.threads for actor in left)
+    stuck = [actor for actor in left if actor.threads]
+    for actor in stuck:
+        await _keep(node, actor)
+    return bool(stuck)
+
+
+async def _keep(node: Node, actor: Actor) -> None:
+    """Keep a turn whose thread runs on: nobody renews for it any more, so its lease must outlast the process.
+
+    Others take it over when the process is proved dead. Until then its call runs, and a "rerun" would have it twice.
+    """
+    try:
+        await node.call(base.Renew(leases=((actor.turn_id, actor.token),), lease_ms=UNTIL_DEATH))
+    except StoreUnavailable as error:
+        log.warning("turn_not_kept", turn=actor.turn_id, error=str(error))
 
 
 async def _ended(node: Node, seconds: float) -> None:

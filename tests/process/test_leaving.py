@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -93,6 +94,8 @@ def test_a_thread_outlives_the_drain(crew: Crew) -> None:
 
     leaving.signal(signal.SIGTERM)
     leaving.event("left")
+    until = datetime.fromtimestamp(staying("view", turn=turn)["owner"]["until"], UTC)
+    assert until - datetime.now(UTC) > timedelta(days=1)
     leaving.kill()
 
     assert staying("settle", turn=turn)["status"] == "IN_DOUBT"
