@@ -171,6 +171,7 @@ class Field:
     async def check(self) -> dict[str, TurnView]:
         """Judge what can be seen now. :raises Breach: if something impossible has happened."""
         await self.clock.idle()
+        self.witness.testify()
         for seat in self.seats:
             if seat.dead:
                 await seat.again(self._lease)
