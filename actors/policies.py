@@ -111,7 +111,8 @@ class RetryPolicy(Record, frozen=True, kw_only=True, omit_defaults=True):
 class ExecutionPolicy(Record, frozen=True, kw_only=True, omit_defaults=True):
     """How a turn runs: its limits, what a failing tool does, retries, and the words that close an interrupted history.
 
-    The texts may name ``{reason}``, ``{turnId}``, ``{toolCallId}`` and ``{toolName}``.
+    The texts may name ``{reason}``, ``{turnId}``, ``{toolCallId}`` and ``{toolName}``. With `sequential` the calls of one reply run
+    one at a time, in its order.
     """
 
     max_iterations: int = 100
@@ -123,10 +124,12 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True, omit_defaults=True):
     interrupted_tool_message_template: str = "The call was not finished: {reason}"
     interrupted_turn_message_template: str = "This turn was not finished: {reason}"
     cancellation_reason: str = "cancelled"
+    sequential: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_iterations", "max_steps", "max_crashes"):
             _limit(self, name, least=1)
+        check_flag("ExecutionPolicy.sequential", self.sequential)
         if not _one_of(self.tool_errors, "fail", "return_to_model"):
             found = shown(self.tool_errors)
             raise InvalidDefinition(f"ExecutionPolicy.tool_errors must be 'fail' or 'return_to_model', not {found}")

@@ -6,7 +6,8 @@ from ..events import EventType
 from ..waits import Effect, SuspensionType
 from . import texts
 from .create import new_child
-from .draft import Draft, Noted, Outcome, Refusal, StopModel
+from .draft import Draft, Noted, Outcome, Refusal
+from .ending import stop_model
 from .messages import ChildEnded, StartChild, Suspend
 from .waiting import open_child
 
@@ -21,11 +22,7 @@ def _closed(draft: Draft) -> Refusal | None:
 
 def _stop_model(draft: Draft) -> None:
     """Take back the request under way: what is about to be asked stands before the next one."""
-    request = draft.state.request
-    if request is not None:
-        if request.activation == draft.context.activation:
-            draft.actions.append(StopModel())
-        draft.state.request = None
+    if stop_model(draft):
         for wait in list(draft.state.waits):
             if wait.type is SuspensionType.RETRY and not wait.correlation:
                 draft.close(wait, Effect.SUPERSEDED)

@@ -40,18 +40,24 @@ def begin(draft: Draft, status: Status) -> None:
     for wait in list(state.waits):
         draft.close(wait, effect)
     state.question = None
-    if state.request is not None:
-        if state.request.activation == draft.context.activation:
-            draft.actions.append(StopModel())
-            if draft.context.seen is not None:
-                state.usage = state.usage + draft.context.seen
-        state.request = None
+    stop_model(draft)
     for call in list(state.calls):
         if call.status is CallStatus.RUNNING:
             if call.cancellable and call.activation == draft.context.activation:
                 draft.actions.append(StopTool(call.id))
         elif not call.finished:
             draft.put(msgspec.structs.replace(call, status=CallStatus.PENDING))
+
+
+def stop_model(draft: Draft) -> bool:
+    """Take back the model request under way, if there is one; the tokens it has reported so far are counted."""
+    state, context = draft.state, draft.context
+    request, state.request = state.request, None
+    if request is not None and request.activation == context.activation:
+        draft.actions.append(StopModel())
+        if context.seen is not None:
+            state.usage = state.usage + context.seen
+    return request is not None
 
 
 def conclude(draft: Draft) -> None:

@@ -44,7 +44,12 @@ def consider(draft: Draft, call: CallRecord) -> None:
         faults: list[JsonValue] = [{"path": path, "message": text} for path, text in error.faults]
         return refuse(draft, call, "invalid_arguments", "The arguments do not fit the tool's parameters.", faults=faults)
     call = draft.put(
-        msgspec.structs.replace(call, sequential=tool.sequential, cancellable=tool.cancellable, sensitive=tuple(tool.sensitive))
+        msgspec.structs.replace(
+            call,
+            sequential=tool.sequential or draft.policy.sequential,
+            cancellable=tool.cancellable,
+            sensitive=tuple(tool.sensitive),
+        )
     )
     if tool.forms:
         return _ask_form(draft, call, tool.forms)

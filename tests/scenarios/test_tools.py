@@ -75,6 +75,26 @@ async def test_sequential(lab: Lab, desk: Desk) -> None:
     assert (await turn.settle()).status is Status.COMPLETED
 
 
+async def test_sequential_by_policy(lab: Lab, desk: Desk) -> None:
+    """DESIGN 5.2: where the policy says so, all calls of a reply run one at a time, in its order."""
+    gates = {name: Gate() for name in ("a", "b", "c")}
+    shop = agent(
+        [call("a"), call("b"), call("c")],
+        "done",
+        tools=[desk.tool(name, gate=gates[name]) for name in gates],
+        policy=ExecutionPolicy(sequential=True),
+    )
+    runtime = await lab.runtime(shop)
+    turn = await runtime.start(shop, "hi")
+
+    for expected in (["a"], ["a", "b"], ["a", "b", "c"]):
+        await lab.idle()
+        assert desk.starts == expected
+        gates[expected[-1]].open()
+
+    assert (await turn.settle()).status is Status.COMPLETED
+
+
 async def test_sequential_behind_approval(lab: Lab, desk: Desk) -> None:
     """A sequential call behind one that waits for a person waits, too; it asks for its own approval meanwhile."""
     tools = [desk.tool("a", approval=True), desk.tool("b", sequential=True, approval=True)]
