@@ -25,7 +25,10 @@ class AgentLoader(Protocol):
         ...
 
     def known(self) -> Iterable[str]:
-        """Name what can be loaded, as ``id@version``; a node announces these and claims only turns of them."""
+        """Name what can be loaded, as ``id@version``, of several versions of an id the active one last.
+
+        A node announces these and claims only turns of them.
+        """
         ...
 
 

@@ -17,7 +17,8 @@ class Agents:
 
     def __init__(self, agents: Iterable[Agent] | AgentLoader) -> None:
         self._loader: AgentLoader = agents if isinstance(agents, AgentLoader) else AgentTable(agents)
-        self.known = _known(self._loader)
+        self.announced = _known(self._loader)
+        self.known = frozenset(self.announced)
         self._used: dict[int, Agent] = {}
 
     async def exact(self, agent_id: str, version: str) -> Agent | None:
@@ -48,15 +49,15 @@ class Agents:
                 await close()
 
 
-def _known(loader: AgentLoader) -> frozenset[str]:
+def _known(loader: AgentLoader) -> tuple[str, ...]:
     names: object = loader.known()
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise InvalidDefinition(f"the loader's known() must give texts like 'id@version', not {shown(names)}")
-    found: set[str] = set()
+    found: dict[str, None] = {}
     for name in cast("Iterable[object]", names):
         check_text("the loader's known()", name, MAX_KEY + 1, empty=False)
-        found.add(cast("str", name))
-    return frozenset(found)
+        found[cast("str", name)] = None
+    return tuple(found)
 
 
 async def _loaded(found: object) -> Agent | None:

@@ -206,7 +206,7 @@ class Node:
 
     async def beat(self, *, leave: bool = False) -> None:
         """Announce the node, or take it off the list."""
-        agents = tuple(sorted(self.agents.known)) if self.execute else ()
+        agents = self.agents.announced if self.execute else ()
         try:
             await self.call(base.Beat(node=self.node, agents=agents, leave=leave))
         except StoreUnavailable as error:

@@ -62,7 +62,10 @@ async def find_agent(node: Node, agent: Agent | str) -> Agent:
 
 
 async def _definition(node: Node, agent: Agent | str) -> Definition:
-    """Return the agent that is meant, or, on a node that runs nothing, what some executor announces under its id."""
+    """Return the agent that is meant, or, on a node that runs nothing, what some executor announces under its id.
+
+    A node announces its agents in the loader's order, the active version of an id last; the node seen last decides.
+    """
     try:
         found = await find_agent(node, agent)
         return Definition(found.id, found.version, found.policy, found.instructions, found)
@@ -71,10 +74,11 @@ async def _definition(node: Node, agent: Agent | str) -> Definition:
             raise
         reply = await node.call(base.ListNodes())
         assert isinstance(reply, base.Nodes)
-        versions = [key.rpartition("@")[2] for row in reply.nodes for key in row.agents if key.rpartition("@")[0] == agent]
+        rows = sorted(reply.nodes, key=lambda row: row.beat)
+        versions = [key.rpartition("@")[2] for row in rows for key in row.agents if key.rpartition("@")[0] == agent]
         if not versions:
             raise
-        return Definition(agent, max(versions))
+        return Definition(agent, versions[-1])
 
 
 async def start(node: Node, request: StartRequest) -> str:

@@ -345,3 +345,13 @@ def test_a_runtime_of_nothing(wrong: Any) -> None:
     """A11, A12: a runtime without a store or without a list (or loader) of agents is refused when it is made."""
     with pytest.raises(InvalidDefinition):
         Runtime(**wrong)
+
+
+async def test_the_announced_version(lab: Lab) -> None:
+    """An API-only node starts the version that an executor gives new turns, not the one that is greatest as text."""
+    await lab.runtime(agent("nine", version="9"), agent("ten", version="10"))
+    desks = await lab.runtime(execute=False)
+
+    view = await desks.run("shop", "hi")
+
+    assert (view.agent_version, view.final_output) == ("10", "ten")
