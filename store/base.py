@@ -243,9 +243,7 @@ class TurnStore(Protocol):
     namespace: str
     poll_seconds: float | None
 
-    async def connect(
-        self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False
-    ) -> StoreConnection:
+    async def connect(self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False) -> StoreConnection:
         """Connect a node; `clock` gives wall milliseconds.
 
         `inline` applies operations on the loop, without threads (virtual time).

@@ -41,9 +41,7 @@ class MemoryStore:
         name = url.removeprefix("memory://")
         return cls.shared(name) if name else cls()
 
-    async def connect(
-        self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False
-    ) -> MemoryConnection:
+    async def connect(self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False) -> MemoryConnection:
         """Connect a node; `inline` makes no difference here."""
         return MemoryConnection(self, bell, clock)
 
