@@ -26,7 +26,7 @@ CHOICES = st.integers(0, 3)
 CUTS: tuple[Cut, ...] = ("", "renew", "all")
 LEASE = 10.0
 HEALTH = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
-DEFAULT = settings(max_examples=30, stateful_step_count=25, deadline=None, suppress_health_check=HEALTH)
+DEFAULT = settings(max_examples=50, stateful_step_count=25, deadline=None, suppress_health_check=HEALTH)
 
 
 class TurnRaceMachine(RuleBasedStateMachine):

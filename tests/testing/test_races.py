@@ -61,6 +61,7 @@ def test_an_effect_before_its_intent_is_found(monkeypatch: pytest.MonkeyPatch) -
         before, self.state = self.state, draft.state
         self._act(draft)
         self.state = before
+        draft.actions.clear()
         return await commit(self, draft, batch)
 
     monkeypatch.setattr(Actor, "_commit", early)
