@@ -74,8 +74,9 @@ NUMBERS = itertools.count()
 
 
 TestRacesInMemory = TurnRaceMachine.of(make_agent).TestCase
+TestRacesInMemory.settings = settings(TestRacesInMemory.settings, max_examples=150)
 TestRacesInFiles = TurnRaceMachine.of(make_agent, store=new_file).TestCase
-TestRacesInFiles.settings = settings(TestRacesInMemory.settings, max_examples=15)
+TestRacesInFiles.settings = settings(TestRacesInMemory.settings, max_examples=40)
 
 
 @pytest.mark.deep

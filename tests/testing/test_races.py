@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -62,6 +63,7 @@ def test_an_effect_before_its_intent_is_found(monkeypatch: pytest.MonkeyPatch) -
         self._act(draft)
         self.state = before
         draft.actions.clear()
+        await asyncio.sleep(0)  # a memory store is asked and answers in one step
         return await commit(self, draft, batch)
 
     monkeypatch.setattr(Actor, "_commit", early)
