@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from turnhold.actors.ids import child_id
 from turnhold.store import base as b
 
@@ -177,9 +179,10 @@ async def test_due_pages(ops: Ops) -> None:
 async def test_waits_are_listed_oldest_first_page_by_page(ops: Ops) -> None:
     """Each filter on its own, and a cursor that survives what comes and goes between two pages."""
     turn, token = await ops.start()
+    fields: list[dict[str, Any]] = [{"assignee": "ann"}, {"tenant": "t"}, {"agent": "alpha"}, {"assignee": "ann"}, {}]
     rows = [
         make.wait(turn, f"c{number}", created=make.START + number, kind="RETRY" if number % 2 else "TOOL_APPROVAL", **more)
-        for number, more in enumerate([{"assignee": "ann"}, {"tenant": "t"}, {"agent": "alpha"}, {"assignee": "ann"}, {}])
+        for number, more in enumerate(fields)
     ]
     await ops(make.save(turn, token, 0, opened=tuple(reversed(rows))))
 
@@ -202,8 +205,9 @@ async def test_waits_are_listed_oldest_first_page_by_page(ops: Ops) -> None:
 
 async def test_turns_are_listed_oldest_first_page_by_page(ops: Ops) -> None:
     """Each filter on its own, and the cursor."""
-    names = []
-    for more in ({"tenant": "t"}, {"conversation": "talk"}, {"agent": "beta"}, {}):
+    names: list[str] = []
+    fields: list[dict[str, Any]] = [{"tenant": "t"}, {"conversation": "talk"}, {"agent": "beta"}, {}]
+    for more in fields:
         names.append((await ops.start(**more))[0])
         ops.now += 1
     token = b.Token(str((await ops.look(names[3])).activation), (await ops.look(names[3])).epoch)
