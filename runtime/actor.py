@@ -66,7 +66,6 @@ class Actor:
         self.seen: Usage | None = None
         self.accepting = True
         self.lost = False
-        self.handing_off = False
         self._fault: Exception | None = None
 
     # ------------------------------------------------------------------------------------------------ what others ask
@@ -412,10 +411,7 @@ class Actor:
             self.lose()
 
     async def _stop_effects(self) -> None:
-        """End every task of this actor. A thread cannot be ended: its slot, and this actor's entry, live until it comes back."""
+        """End every task of this actor. A thread cannot be ended: the registry remembers it until it comes back."""
         for task in list(self.tasks):
             task.cancel()
         await gather(list(self.tasks))
-        if not self.handing_off:
-            while self.threads:
-                await asyncio.wait(list(self.threads))

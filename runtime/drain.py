@@ -35,7 +35,6 @@ async def drain(node: Node) -> bool:
     left = list(node.placement.actors.values())
     for actor in left:
         log.warning("turn_not_handed_off", turn=actor.turn_id, threads=len(actor.threads))
-        actor.handing_off = True
         actor.lose()
     await gather(list(node.placement.tasks))
     stuck = [actor for actor in left if actor.threads]

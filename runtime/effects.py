@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, cast
@@ -239,6 +240,11 @@ async def run_tool(actor: Actor, call: CallRecord) -> m.Message:
         return m.ToolReturned(call.id, attempt, text)
     except errors.ArgumentsInvalid as error:
         return m.ToolFailed(call.id, attempt, "told", failure_of(error), texts.failed("invalid_arguments", str(error)))
+    except _NotBegun:
+        if not actor.cancelled():
+            actor.lose()
+        text = texts.failed("cancelled", "The call was not started.")
+        return m.ToolFailed(call.id, attempt, "interrupted", Failure("Cancelled", "not started"), text)
     except _Timeout as error:
         found = Failure("TimeoutError", f"{call.name} did not return within {error.seconds} s")
         return m.ToolFailed(call.id, attempt, "timeout", found, _told(actor, call, found, TimeoutError(found.message)))
@@ -289,6 +295,10 @@ def _told(actor: Actor, call: CallRecord, found: Failure, error: BaseException) 
     return texts.execution_error(found)
 
 
+class _NotBegun(Exception):
+    """A function was not begun: its turn ends, or is not ours any more."""
+
+
 class _Timeout(Exception):
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
@@ -315,11 +325,20 @@ async def _invoke(
 async def _in_thread(
     actor: Actor, tool: Tool[..., object], bound: JsonObject, context: ToolContext[object], call: CallRecord, seconds: float | None
 ) -> object:
-    """Run a plain function in a worker thread, which is never killed: a limit ends only the waiting."""
+    """Run a plain function in a worker thread, which is never killed: a limit ends only the waiting.
+
+    Where all threads are busy it waits for one, and much may happen meanwhile. It begins only while it is still wanted here.
+    """
+    first = threading.Lock()  # taken by the thread, and the function begins, or by who waits, and it never does
+
+    def begin() -> object:
+        if actor.cancelled() or not actor.owns() or not first.acquire(blocking=False):
+            raise _NotBegun
+        return tool.invoke(bound, context)
 
     async def thread() -> tuple[object, BaseException | None]:
         try:
-            return await actor.host.world.thread(lambda: tool.invoke(bound, context)), None
+            return await actor.host.world.thread(begin), None
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -328,7 +347,16 @@ async def _in_thread(
     work = actor.host.world.spawn(thread(), f"thread of {call.id} in {actor.turn_id}")
     actor.threads[work] = call.id
     work.add_done_callback(actor.thread_ended)
-    if not await actor.host.world.wait(work, seconds):
+    withdrawn = False
+    try:
+        ended = await actor.host.world.wait(work, seconds)
+    finally:
+        if not work.done() and first.acquire(blocking=False):
+            withdrawn = work.cancel()
+            await asyncio.wait([work])
+    if not ended:
+        if withdrawn:
+            raise TimeoutError(f"{call.name} did not begin within {seconds} s: all worker threads are busy")
         raise _Timeout(seconds or 0)
     value, error = work.result()
     if error is not None:

@@ -82,7 +82,7 @@ class Node:
         for repeat in range(REPEATS):
             connection = self._connection
             if connection is None:
-                raise StoreUnavailable("the Runtime is not open")
+                raise StoreUnavailable("the Runtime is not open; use it inside `async with`")
             if self.dead:
                 raise Crashed
             fault = self.fault
@@ -168,7 +168,6 @@ class Node:
             await gather(self._parts)
             self._parts = []
             for actor in list(self.placement.actors.values()):  # brought here by a claim that took longer than the drain
-                actor.handing_off = True
                 actor.lose()
             await gather(list(self.placement.tasks))
             if not self.dead and not stuck:
@@ -179,6 +178,7 @@ class Node:
             if connection is not None:
                 await connection.close()
             await self.agents.close()
+            self.watch.ring_all()  # who still waits here is told that nobody will ring any more
 
     def crash(self) -> asyncio.Task[None]:
         """Die at this instant as a killed process would; the task ends when nothing of the node is left."""
@@ -194,7 +194,7 @@ class Node:
     async def _die(self) -> None:
         tasks = [*self._parts, *self.placement.tasks]
         for actor in list(self.placement.actors.values()):
-            actor.handing_off = actor.lost = True
+            actor.lost = True
         for task in tasks:
             task.cancel()
         await gather(tasks)

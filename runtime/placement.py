@@ -1,7 +1,8 @@
 """Which turns live here: claims, renewals, take-over, the bells.
 
-An entry in the registry is made before a claim is sent and removed only when the activation's last task (and thread) has ended,
-so a process has at most one activation of a turn, without a lock.
+An entry in the registry is made before a claim is sent and removed only when the activation's last task has ended, so a process
+has at most one activation of a turn, without a lock. A thread may outlive its activation: it keeps its slot, and the turn is not
+taken up again here by itself; only an answer or a cancel may do that before the thread has ended.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Placement:
         self.agents = agents
         self.actors: dict[str, Actor] = {}
         self.claiming: set[str] = set()
+        self.threads: dict[asyncio.Task[object], str] = {}
         self.tasks: dict[asyncio.Task[None], str] = {}
         self.skipped: dict[str, float] = {}
         self.claims = self.lost = self.reaped = 0
@@ -57,12 +59,16 @@ class Placement:
         """Tell whether this process has, or is about to have, an activation of a turn."""
         return turn_id in self.actors or turn_id in self.claiming
 
+    def held(self, turn_id: str) -> bool:
+        """Tell whether a turn is here, or a thread still runs that an activation of it has left behind."""
+        return self.here(turn_id) or turn_id in self.threads.values()
+
     @property
     def free(self) -> int:
         """Return how many more turns may live here; asked before a claim, never after."""
         if self.host.draining:
             return 0
-        return self.host.settings.max_active - len(self.actors) - len(self.claiming)
+        return self.host.settings.max_active - len(self.actors) - len(self.claiming) - len(self.threads)
 
     def claim_by(self) -> base.ClaimBy:
         """Return this node's wish to own a turn, under a new activation."""
@@ -128,11 +134,18 @@ class Placement:
                 self.host.watch.ring(actor.turn_id)
             if self.actors.get(actor.turn_id) is actor:
                 del self.actors[actor.turn_id]
+            for thread in actor.threads:
+                self.threads[thread] = actor.turn_id
+                thread.add_done_callback(self._thread_over)
             if self._left or actor.lost or actor.mailbox.rung:
                 self.ring()
 
     def _over(self, task: asyncio.Task[None]) -> None:
         self.tasks.pop(task, None)
+
+    def _thread_over(self, thread: asyncio.Task[object]) -> None:
+        del self.threads[thread]
+        self.ring()
 
     async def _give_back(self, turn_id: str, token: base.Token) -> None:
         self._skip(turn_id)
@@ -192,7 +205,7 @@ class Placement:
         reply = await self.host.call(base.Due(limit=window + len(self.skipped)))
         assert isinstance(reply, base.DueTurns)
         due = [turn for turn in reply.turns if turn not in self.skipped]
-        todo = [turn for turn in due if not self.here(turn)][: self.free]
+        todo = [turn for turn in due if not self.held(turn)][: self.free]
         self._left = len(todo) < len(due)
         if todo:
             self.claiming.update(todo)
@@ -296,7 +309,7 @@ class Placement:
             reply = await self.host.call(expired)
             assert isinstance(reply, base.DueTurns)
             before = self.reaped
-            todo = [turn for turn in reply.turns if not self.here(turn)]
+            todo = [turn for turn in reply.turns if not self.held(turn)]
             await gather([world.spawn(self._take_over(turn, settings.grace, dead_nodes), f"reap {turn}") for turn in todo])
             if len(reply.turns) < expired.limit or self.reaped == before:
                 break

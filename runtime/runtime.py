@@ -305,7 +305,7 @@ class Runtime:
             lost=placement.lost,
             reaped=placement.reaped,
             effects=sum(len(actor.tasks) for actor in placement.actors.values()),
-            threads=sum(len(actor.threads) for actor in placement.actors.values()),
+            threads=len(placement.threads) + sum(len(actor.threads) for actor in placement.actors.values()),
             draining=self._node.draining,
         )
 
