@@ -202,10 +202,7 @@ class Actor:
         await self.host.world.rest(self.mailbox.armed(), seconds)
 
     def _deadline(self) -> int | None:
-        state = self.state
-        if state.ending is None and state.policy is None and all(wait.expires is None for wait in state.waits):
-            return None
-        return next_deadline(Draft(state, self._context()))
+        return next_deadline(self.state, self.host.settings.cancel_grace)
 
     def due(self) -> bool:
         """Tell whether a deadline of the turn has come."""

@@ -24,7 +24,7 @@ def release_of(draft: Draft) -> tuple[base.Mode, int | None]:
         return base.Mode.KEEP, None
     if startable(draft) and not draft.context.execute:
         return base.Mode.HAND_OFF, None
-    return base.Mode.SUSPEND, next_deadline(draft)
+    return base.Mode.SUSPEND, next_deadline(draft.state, draft.context.cancel_grace)
 
 
 def new_turn_of(turn: Draft | ChildTurn, digest: str, settings: Settings) -> base.NewTurn:

@@ -7,7 +7,7 @@ import msgspec
 from ..chat import ToolMessage, UserMessage
 from ..events import EventType
 from ..record import JsonObject
-from ..turn import WAITING, CallRecord, CallStatus, ModelAttempt, OpenWait, Status
+from ..turn import WAITING, CallRecord, CallStatus, ModelAttempt, OpenWait, Status, TurnState
 from ..waits import Phase, SuspensionType
 from . import ending, limits, policy, replies
 from .draft import AskPolicy, CallModel, Draft, RunTool
@@ -56,12 +56,12 @@ def startable(draft: Draft) -> bool:
     return bool(_ready(draft)) if state.calls else not _held(draft)
 
 
-def next_deadline(draft: Draft) -> int | None:
-    """Return the store time of the turn's next deadline."""
-    times = [wait.expires for wait in draft.state.waits if wait.expires is not None]
-    if draft.state.ending is not None:
-        times.append(draft.state.ending_at + draft.context.cancel_grace)
-    elif (limit := limits.next_limit(draft)) is not None:
+def next_deadline(state: TurnState, cancel_grace: int) -> int | None:
+    """Return the store time of a turn's next deadline."""
+    times = [wait.expires for wait in state.waits if wait.expires is not None]
+    if state.ending is not None:
+        times.append(state.ending_at + cancel_grace)
+    elif (limit := limits.next_limit(state)) is not None:
         times.append(limit)
     return min(times, default=None)
 

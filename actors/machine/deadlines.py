@@ -27,7 +27,7 @@ def passed(draft: Draft) -> None:
     """End what is over now, and the turn where a time limit is reached."""
     fire(draft, draft.context.now)
     if draft.state.ending is None and not draft.state.status.terminal:
-        limit = limits.next_limit(draft)
+        limit = limits.next_limit(draft.state)
         if limit is not None and limit <= draft.context.now:
             limits.check(draft)
 

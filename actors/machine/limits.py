@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from ..policies import Budget
 from ..record import Seconds, milliseconds
-from ..turn import Status
+from ..turn import Status, TurnState
 from . import ending
 from .draft import Draft
+
+UNLIMITED = Budget()
 
 
 def active_ms(draft: Draft) -> int:
@@ -16,7 +19,7 @@ def active_ms(draft: Draft) -> int:
 
 def exceeded(draft: Draft, *, tool: bool = False) -> str | None:
     """Return the first limit that is reached, as ``name (used/limit)``; with `tool`, before one more call."""
-    if draft.state.policy is None:
+    if draft.state.policy is None or draft.state.policy.budget == UNLIMITED:
         return None
     budget, usage = draft.policy.budget, draft.state.usage
     for name, limit, used in (
@@ -46,10 +49,11 @@ def check(draft: Draft, *, tool: bool = False) -> bool:
     return False
 
 
-def next_limit(draft: Draft) -> int | None:
+def next_limit(state: TurnState) -> int | None:
     """Return the store time at which a time limit is reached if things go on as they are."""
-    budget, state = draft.policy.budget, draft.state
-    times: list[int] = []
+    if state.policy is None or state.policy.budget == UNLIMITED:
+        return None
+    budget, times = state.policy.budget, list[int]()
     if budget.max_wall_time is not None:
         times.append(state.created_at + _ms(budget.max_wall_time))
     if budget.max_duration is not None and state.active_since:
