@@ -183,6 +183,7 @@ class Actor:
         for action in draft.actions:
             if isinstance(action, Park):
                 await self._park(action)
+                await self._wake_for_cancel()
                 return False
         return await self._commit(draft, batch)
 
@@ -316,6 +317,12 @@ class Actor:
         log.error("turn_quarantined", turn=self.turn_id, reason=action.reason)
         await self.host.call(base.Quarantine(turn=self.turn_id, token=self.token, reason=action.reason))
         self.host.watch.ring(self.turn_id)
+
+    async def _wake_for_cancel(self) -> None:
+        """Wake the turn that was just parked for a cancel that came too late for this activation to see."""
+        reply = await self.host.call(base.ReadMail(turn=self.turn_id, batch=1))
+        if isinstance(reply, base.MailBatch) and reply.cancel is not None:
+            await self.host.call(base.Cancel(turn=self.turn_id, cause=reply.cancel))
 
     # ------------------------------------------------------------------------------------------------------- effects
 

@@ -10,7 +10,7 @@ from ..record import JsonObject, JsonValue
 from ..turn import CallRecord, CallStatus, Failure, Status
 from ..waits import Effect, Phase
 from . import texts
-from .draft import Draft, StopModel, StopTool
+from .draft import Draft, Park, StopModel, StopTool
 
 EVENTS = {
     Status.COMPLETED: EventType.TURN_COMPLETED,
@@ -30,10 +30,14 @@ def fail(draft: Draft, type: str, message: str) -> None:
 
 
 def begin(draft: Draft, status: Status) -> None:
-    """Start the end: close what waits, stop what may be stopped. The first cause decides, but a cancel overrules other ends."""
+    """Start the end: close what waits, stop what may be stopped. The first cause decides, but a cancel overrules other ends.
+
+    A turn that ends is not parked: nothing that has cost its owners happens again.
+    """
     state = draft.state
     if state.status.terminal or (state.ending is not None and status is not Status.CANCELLED):
         return
+    draft.actions = [action for action in draft.actions if not isinstance(action, Park)]
     state.ending = status
     state.ending_at = state.ending_at or draft.context.now
     effect = Effect.CANCELLED if status is Status.CANCELLED else Effect.SUPERSEDED

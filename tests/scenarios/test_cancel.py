@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from turnhold import (
+    Agent,
     AiMessage,
     AlreadyAnswered,
     Effect,
@@ -16,6 +17,7 @@ from turnhold import (
     ExecutionPolicy,
     FormDefinition,
     ModelOverloaded,
+    ModelRequest,
     ResumeCommand,
     RetryPolicy,
     Status,
@@ -24,6 +26,7 @@ from turnhold import (
     Usage,
     user_input_tool,
 )
+from turnhold.store import base
 from turnhold.testing import call
 
 from .lab import Desk, Gate, Lab, agent, model_of, open_calls, result_of, stored_events, talk, types, waiting
@@ -405,3 +408,38 @@ async def test_how_a_call_ends_under_cancel(lab: Lab, desk: Desk, ending: str) -
     history = await turn.history()
     assert open_calls(history) == []
     assert result_of(history, "call_1_1") == "refunded"
+
+
+async def test_while_it_is_parked(lab: Lab) -> None:
+    """DESIGN 5.9: a cancel that comes between the claim and the quarantine of a turn that has cost too many owners ends it."""
+    gate = Gate()
+
+    class Silent:
+        async def complete(self, request: ModelRequest) -> AiMessage:
+            await gate.passing()
+            return AiMessage("late")
+
+    class Late:
+        """Raises the flag, as another process would, right before the turn is parked."""
+
+        def before(self, op: base.Op) -> None:
+            if isinstance(op, base.Quarantine):
+                connection = second._node._connection
+                assert connection is not None
+                with pytest.raises(StopIteration):
+                    connection.call(base.Cancel(turn=op.turn, cause="enough")).send(None)
+
+        def after(self, op: base.Op, reply: base.Reply) -> None:
+            pass
+
+    shop = Agent("shop", model=Silent(), policy=ExecutionPolicy(max_crashes=1))
+    first = await lab.runtime(shop)
+    turn = await first.start(shop, "hi")
+    await lab.idle()
+    await lab.kill(first)
+    second = await lab.runtime(shop)
+    second._node.fault = Late()
+    await lab.take_over()
+
+    view = await second.turn(turn.id).view()
+    assert (view.status, view.quarantine) == (Status.CANCELLED, None)

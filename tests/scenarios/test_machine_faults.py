@@ -153,6 +153,22 @@ def test_crashes_of_a_policy(crashes: int, parked: bool) -> None:
     assert any(isinstance(action, Park) for action in turn.draft.actions) == parked
 
 
+@pytest.mark.parametrize("phase", ["model", "policy"])
+def test_cancel_and_the_last_crash(phase: str) -> None:
+    """DESIGN 5.9: a cancel that is open when the turn would be parked ends it; parked with the flag up nobody would wake it."""
+    turn = machine(Desk().tool(), approval=lambda turn, call, tool: True)
+    if phase == "policy":
+        turn.feed(turn.replied(REFUND))
+
+    turn.activation = "a9"
+    turn.asking.clear()
+    turn.feed(m.Activated(9), m.CancelRequested("enough"))
+
+    assert turn.state.status is Status.CANCELLED
+    assert not any(isinstance(action, Park) for action in turn.draft.actions)
+    assert open_calls(turn.history) == []
+
+
 def test_crash_while_ending() -> None:
     """A turn that was ending when its owner died ends at once: what ran there is closed as unknown, nothing starts again."""
     turn = running("repeatable")
