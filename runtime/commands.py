@@ -83,15 +83,16 @@ class Commands:
         if not is_turn_id(turn_id):
             raise TurnNotFound(turn_id)
         by = self._claim(turn_id)
-        try:
+
+        async def raise_flag() -> None:
             sent = self._world.monotonic()
             reply = await self._host.call(base.Cancel(turn=turn_id, cause=cause, claim=by))
             if isinstance(reply, base.Gone):
                 raise TurnNotFound(turn_id)
             if isinstance(reply, base.Claimed) and by is not None:
                 await self._placement.activate(turn_id, by, reply, sent)
-        finally:
-            self._unclaim(turn_id, by)
+
+        await self._placement.owning(turn_id, by, raise_flag)
 
     # -------------------------------------------------------------------------------------------------------- address
 
@@ -198,43 +199,38 @@ class Commands:
         :return: an answer, a future of one (the turn lives here now), or `None` (somebody else will answer under the message's id).
         """
         by = self._claim(turn_id)
-        try:
-            sent = self._world.monotonic()
-            reply = await self._host.call(base.Deliver(turn=turn_id, mail=mail, cap=self._host.settings.mailbox_cap, claim=by))
-            match reply:
-                case base.Claimed():
-                    assert by is not None
-                    actor = await self._placement.activate(turn_id, by, reply, sent, mail.message_id)
-                    return None if actor is None else actor.intake.expect(mail.message_id)
-                case base.Known():
-                    receipt = codec.decode_receipt(turn_id, reply.body)
-                    assert command is not None
-                    return from_receipt(receipt, command, reply.by, turn_id)
-                case base.Replied():
-                    return codec.decode_outcome(turn_id, reply.body)
-                case base.Delivered():
-                    return None
-                case base.Closed():
-                    ids = {"command_id": None if command is None else command.command_id}
-                    raise TurnClosed(f"turn {turn_id} is {reply.status}", turn_id=turn_id, status=reply.status, **ids)
-                case base.Full():
-                    raise MailboxFull(turn_id, reply.count)
-                case _:
-                    raise TurnNotFound(turn_id)
-        finally:
-            self._unclaim(turn_id, by)
+        return await self._placement.owning(turn_id, by, lambda: self._delivered(turn_id, mail, command, by))
+
+    async def _delivered(
+        self, turn_id: str, mail: base.Mail, command: ResumeCommand | None, by: base.ClaimBy | None
+    ) -> asyncio.Future[Outcome] | Outcome | None:
+        sent = self._world.monotonic()
+        reply = await self._host.call(base.Deliver(turn=turn_id, mail=mail, cap=self._host.settings.mailbox_cap, claim=by))
+        match reply:
+            case base.Claimed():
+                assert by is not None
+                actor = await self._placement.activate(turn_id, by, reply, sent, mail.message_id)
+                return None if actor is None else actor.intake.expect(mail.message_id)
+            case base.Known():
+                receipt = codec.decode_receipt(turn_id, reply.body)
+                assert command is not None
+                return from_receipt(receipt, command, reply.by, turn_id)
+            case base.Replied():
+                return codec.decode_outcome(turn_id, reply.body)
+            case base.Delivered():
+                return None
+            case base.Closed():
+                ids = {"command_id": None if command is None else command.command_id}
+                raise TurnClosed(f"turn {turn_id} is {reply.status}", turn_id=turn_id, status=reply.status, **ids)
+            case base.Full():
+                raise MailboxFull(turn_id, reply.count)
+            case _:
+                raise TurnNotFound(turn_id)
 
     def _claim(self, turn_id: str) -> base.ClaimBy | None:
-        """Enter a claim into the registry, where this node may own the turn."""
+        """Return a claim, where this node may own the turn."""
         placement = self._placement
-        if placement.here(turn_id) or placement.free <= 0:
-            return None
-        placement.claiming.add(turn_id)
-        return placement.claim_by()
-
-    def _unclaim(self, turn_id: str, by: base.ClaimBy | None) -> None:
-        if by is not None:
-            self._placement.claiming.discard(turn_id)
+        return None if placement.here(turn_id) or placement.free <= 0 else placement.claim_by()
 
     async def _answer(self, turn_id: str, message_id: str, end: float) -> Outcome | None:
         """Wait for the answer that the owner's save stores; bells are hints, the poll is the guarantee."""

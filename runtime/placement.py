@@ -8,11 +8,11 @@ taken up again here by itself; only an answer or a cancel may do that before the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TypeAlias, TypeVar
 
 from ..actors.chat import CallEdited
-from ..actors.errors import SnapshotCorrupt, SnapshotTooNew, StoreUnavailable
+from ..actors.errors import SnapshotCorrupt, SnapshotTooNew, StoreUnavailable, TurnholdError
 from ..actors.history import readable
 from ..actors.ids import partition_of
 from ..actors.machine import messages as m
@@ -26,6 +26,7 @@ from .log import log
 from .world import gather
 
 SKIP_SECONDS = 60.0
+T = TypeVar("T")
 Dead: TypeAlias = Callable[[], Iterable[str]]
 
 
@@ -82,6 +83,36 @@ class Placement:
             tail=settings.tail if self.host.execute else 0,
             batch=settings.batch,
         )
+
+    async def owning(self, turn_id: str, by: base.ClaimBy | None, work: Callable[[], Coroutine[object, object, T]]) -> T:
+        """Do what may make this node the owner of a turn, by the claim `by`, and bring the turn to life.
+
+        A caller that is cancelled in the middle leaves behind no turn that the store has given to us and that nobody runs: the same
+        work is done again, by a task of this node, and the same claim finds what it got.
+        """
+        if by is None:
+            return await work()
+        self.claiming.add(turn_id)
+        again = False
+        try:
+            return await work()
+        except asyncio.CancelledError:
+            again = True
+            task = self.host.world.spawn(self._again(turn_id, work), f"claim {turn_id}")
+            self.tasks[task] = turn_id
+            task.add_done_callback(self._over)
+            raise
+        finally:
+            if not again:
+                self.claiming.discard(turn_id)
+
+    async def _again(self, turn_id: str, work: Callable[[], Coroutine[object, object, object]]) -> None:
+        try:
+            await work()
+        except TurnholdError as error:
+            log.info("abandoned_claim", turn=turn_id, error=str(error))
+        finally:
+            self.claiming.discard(turn_id)
 
     async def activate(
         self, turn_id: str, by: base.ClaimBy, claimed: base.Claimed, sent: float, checked: str | None = None

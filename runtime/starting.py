@@ -130,11 +130,9 @@ def _context(node: Node, found: Definition, by: base.ClaimBy | None) -> Context:
 
 async def _create(node: Node, request: StartRequest, draft: Draft, digest: str, by: base.ClaimBy | None) -> str:
     new = persist.new_turn_of(draft, digest, node.settings)
-    placement = node.placement
-    if by is not None:
-        placement.claiming.add(new.turn)
-    sent = node.world.monotonic()
-    try:
+
+    async def created() -> str:
+        sent = node.world.monotonic()
         reply = await node.call(base.Create(new=new, claim=by))
         match reply:
             case base.Busy():
@@ -150,12 +148,11 @@ async def _create(node: Node, request: StartRequest, draft: Draft, digest: str, 
                 actor.messages, actor.edited = [], False
                 actor.remember(draft.messages)
                 actor.intake.put(reply.mail, reply.cancel)
-                placement.adopt(actor, draft)
+                node.placement.adopt(actor, draft)
             case base.Created():
                 node.watch.tell_all(persist.first_events(draft))
             case _:
                 pass
-    finally:
-        if by is not None:
-            placement.claiming.discard(new.turn)
-    return new.turn
+        return new.turn
+
+    return await node.placement.owning(new.turn, by, created)

@@ -429,6 +429,40 @@ async def turn_hand_off(world: World, turn_id: str) -> None:
     assert turn_id in node_of(world.b).placement.claiming
 
 
+@pytest.mark.parametrize("what", ["create", "deliver", "cancel"])
+def test_a_caller_that_goes_away_leaves_no_turn_that_nobody_runs(world: World, what: str) -> None:
+    """The caller is cancelled when the store has already given the turn to its node: that runs it, without losing a lease."""
+
+    async def program() -> None:
+        turn = await world.a.start("shop", "go")
+        await turn.settle()
+        work = {
+            "create": lambda: world.a.start("shop", "go", idempotency_key="k"),
+            "deliver": lambda: turn.submit(ResumeCommand.approve_tool()),
+            "cancel": turn.cancel,
+        }
+        world.first.gate.behind = what
+        caller = asyncio.ensure_future(work[what]())
+        await world.clock.idle()
+        assert world.first.gate.shut
+
+        caller.cancel()
+        await world.clock.idle()
+        world.first.gate.open()
+        await world.clock.idle()
+
+        if what == "create":
+            turn = await world.a.start("shop", "go", idempotency_key="k")
+        view = await turn.settle()
+        wanted = {"create": Status.WAITING_FOR_APPROVAL, "deliver": Status.COMPLETED, "cancel": Status.CANCELLED}
+        assert caller.cancelled()
+        assert view.status is wanted[what]
+        assert world.a.statistics().reaped == world.b.statistics().reaped == 0
+        assert (node_of(world.a).placement.actors, node_of(world.a).placement.claiming) == ({}, set())
+
+    world.run(program())
+
+
 def test_a_history_that_cannot_be_read_is_no_answer_of_the_model(store: base.TurnStore) -> None:
     """The store fails while a model request is made up: the turn does not fail, it goes on where it can."""
     world = World(store, replies=(call("refund", amount=1), "done"))
