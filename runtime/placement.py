@@ -11,13 +11,14 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TypeAlias, TypeVar
 
+from ..actors.agent import Agent
 from ..actors.chat import CallEdited
 from ..actors.errors import SnapshotCorrupt, SnapshotTooNew, StoreUnavailable, TurnholdError
 from ..actors.history import readable
 from ..actors.ids import partition_of
 from ..actors.machine import messages as m
 from ..actors.machine.draft import Draft
-from ..actors.turn import SCHEMA
+from ..actors.turn import SCHEMA, TurnState
 from ..store import base, codec
 from .actor import Actor
 from .agents import Agents
@@ -28,6 +29,14 @@ from .world import gather
 SKIP_SECONDS = 60.0
 T = TypeVar("T")
 Dead: TypeAlias = Callable[[], Iterable[str]]
+
+
+class LoaderFailed(Exception):
+    """The loader raised instead of giving an agent; `delay` says in how many milliseconds it is asked again."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__(failures)
+        self.delay = min(60_000, 1000 << min(failures - 1, 6))
 
 
 class Placement:
@@ -41,6 +50,7 @@ class Placement:
         self.threads: dict[asyncio.Task[object], str] = {}
         self.tasks: dict[asyncio.Task[None], str] = {}
         self.skipped: dict[str, float] = {}
+        self.failures: dict[str, int] = {}
         self.claims = self.lost = self.reaped = 0
         self._ring: asyncio.Future[None] | None = None
         self._alarm: asyncio.Future[None] | None = None
@@ -123,7 +133,7 @@ class Placement:
         try:
             state = codec.decode_state(turn_id, claimed.schema, claimed.snapshot)
             codec.check_counts(state, claimed.message_count, claimed.event_count)
-            agent = await self.agents.exact(state.agent_id, state.agent_version) if self.host.execute else None
+            agent = await self._loaded(state) if self.host.execute else None
             tail = codec.decode_entries(turn_id, claimed.tail) if len(claimed.tail) == claimed.message_count else None
         except SnapshotCorrupt as error:
             log.exception("snapshot_unreadable", turn=turn_id)
@@ -131,6 +141,9 @@ class Placement:
             return None
         except SnapshotTooNew:
             await self._give_back(turn_id, token)
+            return None
+        except LoaderFailed as error:
+            await self.host.call(base.Abandon(turn=turn_id, token=token, delay_ms=error.delay))
             return None
         if self.host.execute and agent is None:
             await self._give_back(turn_id, token)
@@ -143,6 +156,18 @@ class Placement:
         actor.intake.put(claimed.mail, claimed.cancel, checked)
         self.adopt(actor)
         return actor
+
+    async def _loaded(self, state: TurnState) -> Agent | None:
+        """Return a turn's agent. :raises LoaderFailed: if the loader raised; counted by agent, until it gives one again."""
+        key = f"{state.agent_id}@{state.agent_version}"
+        try:
+            agent = await self.agents.exact(state.agent_id, state.agent_version)
+        except Exception as error:
+            failures = self.failures[key] = self.failures.get(key, 0) + 1
+            log.exception("loader_failed", turn=state.turn_id, agent=key, failures=failures)
+            raise LoaderFailed(failures) from error
+        self.failures.pop(key, None)
+        return agent
 
     def adopt(self, actor: Actor, saved: Draft | None = None) -> None:
         """Enter an activation and let it run."""

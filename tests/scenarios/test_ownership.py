@@ -7,8 +7,10 @@ import asyncio
 import pytest
 
 from turnhold import (
+    Agent,
     AgentNotFound,
     AnswerPending,
+    Effect,
     EventType,
     ExecutionPolicy,
     ResumeCommand,
@@ -355,6 +357,37 @@ async def test_policy_raises_anything(lab: Lab, desk: Desk, error: BaseException
     view = await lab.during(turn.settle(through_retries=True))
 
     assert (view.final_output, len(asked), desk.starts) == ("done", 2, ["refund"])
+
+
+async def test_loader_raises(lab: Lab, desk: Desk) -> None:
+    """DESIGN 5.9: a loader that raises costs its turns some back-off: no lease, no crash, no answer, and nothing of others."""
+    shop, other = agent(call("refund"), "done", tools=[desk.tool(approval=True)]), agent("fine", id="other")
+    down = 0
+
+    class Loader:
+        def known(self) -> list[str]:
+            return ["shop@1", "other@1"]
+
+        async def load(self, agent_id: str, version: str) -> Agent | None:
+            nonlocal down
+            if agent_id == "shop" and down:
+                down -= 1
+                raise ConnectionError("no agents today")
+            return await self.load_active(agent_id)
+
+        async def load_active(self, agent_id: str) -> Agent | None:
+            return {"shop": shop, "other": other}.get(agent_id)
+
+    runtime = await lab.runtime(loader=Loader())
+    turn, wait = await waiting(runtime, shop)
+    down = 3
+    answering = asyncio.ensure_future(turn.submit(ResumeCommand.approve_tool(wait)))
+    assert (await runtime.run(other, "hi")).final_output == "fine"
+    receipt = await lab.during(answering, most=8)
+
+    assert receipt.effect is Effect.APPROVED
+    assert (await turn.settle()).status is Status.COMPLETED
+    assert (down, desk.starts, runtime.statistics().reaped) == (0, ["refund"], 0)
 
 
 async def test_memory_drops(lab: Lab, desk: Desk) -> None:
