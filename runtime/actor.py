@@ -103,6 +103,7 @@ class Actor:
         for task, name in list(self.tasks.items()):
             if name.removeprefix("tool ") not in self.threads.values():
                 task.cancel()
+        self.asking.clear()
         self.mailbox.tell(m.HandOff(frozenset(self.threads.values())))
 
     def ask(self, message_id: str, message: m.MailMessage) -> asyncio.Future[Outcome]:
@@ -188,7 +189,11 @@ class Actor:
         return await self._commit(draft, batch)
 
     def _handle(self, batch: list[m.Message]) -> Draft:
-        """Let the machine make a draft; what it cannot digest (text that is no Unicode, numbers out of range) fails the turn."""
+        """Let the machine make a draft; what it cannot digest (text that is no Unicode, numbers out of range) fails the turn.
+
+        A policy is being asked until its answer is taken in here: it may have spoken while this batch was put together.
+        """
+        self.asking.difference_update(message.call_id for message in batch if isinstance(message, m.PolicyDecided | m.PolicyFailed))
         try:
             return handle(self.state, batch, self._context())
         except Exception as error:
@@ -344,9 +349,7 @@ class Actor:
                     call = draft.call(action.call_id)
                     if call is not None:
                         self.asking.add(call.id)
-                        self._start(
-                            effects.ask_policy(self, call), f"policy {call.id}", lambda name=call.id: self.asking.discard(name)
-                        )
+                        self._start(effects.ask_policy(self, call), f"policy {call.id}")
                 case StopModel():
                     if self.model_task is not None:
                         self.model_task.cancel()

@@ -9,6 +9,7 @@ import pytest
 
 from turnhold import (
     Agent,
+    AiMessage,
     AlreadyAnswered,
     AnswerPending,
     CommandIdReused,
@@ -20,9 +21,12 @@ from turnhold import (
     Status,
     StoreUnavailable,
     SuspensionType,
+    Tool,
+    ToolCall,
     ToolContext,
     ToolMessage,
     TurnClosed,
+    TurnView,
     WrongCommand,
     tool,
 )
@@ -461,6 +465,51 @@ def test_a_caller_that_goes_away_leaves_no_turn_that_nobody_runs(world: World, w
         assert (node_of(world.a).placement.actors, node_of(world.a).placement.claiming) == ({}, set())
 
     world.run(program())
+
+
+def test_a_policy_that_answers_while_its_turn_looks_something_up_is_asked_once() -> None:
+    """Its answer arrives behind the batch in the making; asked again, the old answer would also count for edited arguments."""
+    loop, asked, answered = VirtualLoop(), list[dict[str, object]](), asyncio.Event()
+
+    async def policy(turn: TurnView, call: ToolCall, tool: Tool) -> bool:
+        asked.append(call.arguments)
+        if call.name == "look_up":
+            await answered.wait()
+        return call.name == "refund"
+
+    @tool
+    async def refund(amount: int) -> str:
+        """Refund an amount."""
+        return "refunded"
+
+    @tool
+    async def look_up() -> str:
+        """Look something up."""
+        return "fine"
+
+    calls = [ToolCall("a", "refund", {"amount": 1}), ToolCall("b", "look_up", {})]
+    agent = Agent("shop", model=ScriptedModel(AiMessage("", calls), "done"), tools=[refund, look_up], approval=policy)
+    seat = Seat(0, MemoryStore(), [agent], loop.clock, Witness())
+
+    async def program() -> None:
+        await seat.open(LEASE)
+        turn = await seat.runtime.start("shop", "go")
+        await loop.clock.idle()
+        (wait,) = (await turn.view()).open_waits
+        seat.gate.behind = "find"
+        sender = asyncio.ensure_future(turn.submit(ResumeCommand.approve_tool(wait)))
+        await loop.clock.idle()
+        assert seat.gate.shut
+        answered.set()
+        await loop.clock.idle()
+        seat.gate.open()
+        await sender
+        assert (await turn.settle()).status is Status.COMPLETED
+        await seat.leave()
+
+    loop.run_until_complete(program())
+    loop.close()
+    assert asked == [{"amount": 1}, {}]
 
 
 def test_a_history_that_cannot_be_read_is_no_answer_of_the_model(store: base.TurnStore) -> None:
