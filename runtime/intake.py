@@ -57,14 +57,16 @@ class Intake:
     async def collect(self) -> list[m.Message]:
         """Return the next batch, in the order in which it is to be taken.
 
-        Deadlines are due only behind the mail that was delivered before them, so the store's mail is read first.
+        Deadlines are due only behind the mail that was delivered before them, so all of the store's mail is read first.
         """
         actor = self._actor
         due = actor.due()
         if actor.mailbox.rung or due:
             actor.mailbox.rung = False
-            if not self._mail and self._cancel is None:
-                await self._read()
+            if due:
+                await self._read(1 << 30)
+            elif not self._mail and self._cancel is None:
+                await self._read(actor.host.settings.batch)
         taken = actor.mailbox.take()
         received: list[m.Received] = []
         batch: list[m.Message] = []
@@ -84,14 +86,14 @@ class Intake:
             batch.append(m.DeadlinePassed())
         return batch
 
-    async def _read(self) -> None:
+    async def _read(self, batch: int) -> None:
         actor = self._actor
-        reply = await actor.host.call(base.ReadMail(turn=actor.turn_id, batch=actor.host.settings.batch))
+        reply = await actor.host.call(base.ReadMail(turn=actor.turn_id, batch=batch))
         if isinstance(reply, base.MailBatch):
             self._mail = list(reply.mail)
             if reply.cancel is not None and not actor.state.cancel_at:
                 self._cancel = reply.cancel
-            if len(reply.mail) == actor.host.settings.batch:
+            if len(reply.mail) == batch:
                 actor.mailbox.ring()
 
     def _opened(self) -> list[m.Received]:

@@ -19,6 +19,8 @@ from turnhold import (
     Status,
     SuspensionType,
 )
+from turnhold.actors.machine.messages import Resume
+from turnhold.store import base, codec
 from turnhold.testing import call
 
 from .lab import Desk, Gate, Lab, agent, approved, model_of, open_calls, result_of, stored_events, waiting
@@ -256,6 +258,27 @@ async def test_answer_just_in_time(lab: Lab, desk: Desk) -> None:
     view = await second.turn(turn.id).settle()
 
     assert receipt.effect is Effect.APPROVED
+    assert (view.status, desk.starts) == (Status.COMPLETED, ["refund"])
+
+
+async def test_answer_just_in_time_behind_much_mail(lab: Lab, desk: Desk) -> None:
+    """DESIGN 5.7: so it does when it stands in the mailbox behind more mail than is read at once."""
+    shop = agent(call("refund"), "done", tools=[desk.tool(approval=ApprovalDecision.require(expires_in=60))])
+    first = await lab.runtime(shop)
+    turn, wait = await waiting(first, shop)
+    await lab.close(first)
+    store = (await lab.runtime(execute=False))._node._connection
+    assert store is not None
+
+    await lab.clock.advance(59)
+    for number in range(40):
+        command = ResumeCommand.retry("no-such-call") if number < 39 else ResumeCommand.approve_tool(wait, command_id="ann")
+        mail = base.Mail(f"m{number}", codec.encode_mail(Resume(command), 10_000), command.command_id)
+        assert isinstance(await store.call(base.Deliver(turn=turn.id, mail=mail)), base.Delivered)
+    await lab.clock.advance(3600)
+    second = await lab.runtime(shop)
+    view = await second.turn(turn.id).settle()
+
     assert (view.status, desk.starts) == (Status.COMPLETED, ["refund"])
 
 
