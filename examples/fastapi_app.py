@@ -1,6 +1,6 @@
 """A refund desk over HTTP: start a turn, see what waits for people, answer it, follow what happens.
 
-    pip install turnhold fastapi uvicorn
+    pip install 'turnhold[openai]' fastapi uvicorn
     OPENAI_API_KEY=... uvicorn --factory fastapi_app:create --app-dir examples
 
 The records of turnhold are the request and response types, so the page at /docs describes them (a record in a request body needs
