@@ -76,7 +76,7 @@ class Agent:
         _check_model(id, model)
         for key, value, kind in (("policy", policy, ExecutionPolicy), ("options", options, ModelOptions)):
             if not isinstance(value, kind):
-                raise InvalidDefinition(f"agent {id}: {key} must be a {kind.__name__}, not {type(value).__name__}")
+                raise InvalidDefinition(f"agent {id}: {key} must be of type {kind.__name__}, not {type(value).__name__}")
         for key, value in (("approval", approval), ("tool_error_message", tool_error_message)):
             if value is not None and not callable(value):
                 raise InvalidDefinition(f"agent {id}: {key} must be a function, not {type(value).__name__}")

@@ -85,8 +85,8 @@ def view_lines(terminal: Terminal, view: TurnView) -> list[str]:
         ("turn", view.id),
         ("agent", f"{view.agent_id}@{view.agent_version}"),
         ("status", view.status.value),
-        ("model", f"{view.iteration_count} replies, {view.usage.total_tokens} tokens"),
-        ("calls", f"{view.tool_call_count} started, {view.retry_count} retries"),
+        ("model", f"replies {view.iteration_count}, tokens {view.usage.total_tokens}"),
+        ("calls", f"started {view.tool_call_count}, retried {view.retry_count}"),
         ("created", when(view.created_at)),
         ("updated", when(view.updated_at)),
     ]

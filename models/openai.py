@@ -199,7 +199,8 @@ def _ours(error: Exception) -> ModelError:
         case openai.APITimeoutError():
             return ModelTimeout("the provider did not answer in time")
         case openai.APIConnectionError():
-            return ModelOverloaded(f"the provider is out of reach, or broke off: {error.__cause__ or error}")
+            place = f"{error.request.url.scheme}://{error.request.url.netloc.decode()}"
+            return ModelOverloaded(f"the provider at {place} is out of reach, or broke off: {error.__cause__ or error}")
         case openai.APIStatusError():
             codes = tuple(code for code in (error.code, error.type) if code)
             return status_error(error.status_code, _said(error), codes=codes, headers=error.response.headers)

@@ -120,9 +120,11 @@ def _find(draft: Draft, asked: ResumeCommand) -> OpenWait | Refusal:
 def _check(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> Refusal | None:
     """Refuse the wrong kind of command, a retry that is not due, and data that does not fit."""
     if not accepts(wait, asked.type):
-        return Refusal("WrongCommand", f"{asked.type.value} does not answer {wait.type.value} ({wait.id})")
+        kind = wait.type.value + (" with a form" if wait.form_key is not None else "")
+        right = " or ".join(each.value for each in CommandType if accepts(wait, each)) or "no command"
+        return Refusal("WrongCommand", f"{asked.type.value} does not answer {kind} ({wait.id}); {right} does")
     if asked.type is CommandType.RETRY and not asked.force and wait.expires is not None and wait.expires > draft.context.now:
-        return Refusal("RetryNotDue", f"the retry of {wait.id} is not due yet", due=wait.expires)
+        return Refusal("RetryNotDue", f"the retry of {wait.id} is not due yet; force tries it now", due=wait.expires)
     faults: list[tuple[str, str]] = []
     if asked.type is CommandType.SUBMIT_FORM and wait.schema is not None:
         faults = schema.faults(wait.schema, asked.value)
