@@ -187,9 +187,14 @@ class Commands:
             try:
                 return await self._world.answer(future, end - self._world.monotonic())
             except TimeoutError:
-                return None
+                return None if actor is None else await self._stored(turn_id, mail, command)
             except Rerouted:
                 continue
+
+    async def _stored(self, turn_id: str, mail: base.Mail, command: ResumeCommand | None) -> Outcome | None:
+        """Put a message that a mailbox of this process has had for too long into the store, too: there it outlives the owner."""
+        found = await self._deliver(turn_id, mail, command)
+        return None if isinstance(found, asyncio.Future) else found
 
     async def _deliver(
         self, turn_id: str, mail: base.Mail, command: ResumeCommand | None

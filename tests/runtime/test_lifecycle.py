@@ -31,7 +31,7 @@ from turnhold import (
     tool,
 )
 from turnhold.runtime.runtime import node_of
-from turnhold.store import base
+from turnhold.store import base, codec
 from turnhold.store.memory import MemoryStore
 from turnhold.store.sqlite import SqliteStore
 from turnhold.testing import ScriptedModel, call
@@ -354,6 +354,43 @@ def test_an_answer_that_nobody_decides_in_time_is_pending(world: World) -> None:
         assert (await turn.settle()).status is Status.COMPLETED
 
     world.run(program())
+
+
+def test_an_answer_that_is_pending_outlives_the_owner_it_was_told(store: base.TurnStore) -> None:
+    """The owner here has just released the turn when the answer reaches its mailbox: pending means that the store has it."""
+    world = World(store, replies=([call("refund", amount=25), call("look_up")], "done"))
+
+    async def program() -> None:
+        await world.second.leave()
+        world.first.gate.behind = "save"
+        turn = await world.a.start("shop", "go")
+        await world.clock.idle()
+        while (await opened(store, turn.id)) is None:
+            world.first.gate.open()
+            world.first.gate.behind = "save"
+            await world.clock.idle()
+        assert node_of(world.a).placement.live(turn.id) is not None
+        wait = await opened(store, turn.id)
+        sender = asyncio.ensure_future(turn.submit(ResumeCommand.approve_tool(wait, command_id="one"), 1))
+        await world.clock.advance(2)
+        world.first.gate.open()
+
+        with pytest.raises(AnswerPending):
+            await sender
+        assert (await turn.settle()).status is Status.COMPLETED
+        assert (await turn.submit(ResumeCommand.approve_tool(wait, command_id="one"))).replayed
+        await world.second.open(LEASE)
+
+    world.run(program())
+
+
+async def opened(store: base.TurnStore, turn_id: str) -> str | None:
+    """Return the one open wait of a turn that nobody owns, past all gates."""
+    connection = await store.connect("spy", lambda kind, turn: None, lambda: 0, inline=True)
+    look = await connection.call(base.Look(turn=turn_id))
+    await connection.close()
+    assert isinstance(look, base.Looked)
+    return None if look.activation or not look.wait_bodies else codec.decode_suspension(turn_id, look.wait_bodies[0]).id
 
 
 def test_a_command_by_call_id_that_is_accepted_elsewhere_while_it_looks(world: World) -> None:
