@@ -78,21 +78,25 @@ class Commands:
             raise TimeoutError(f"turn {turn_id} has not taken in the message within {timeout} s")
         return outcome
 
-    async def cancel(self, turn_id: str, cause: str) -> None:
-        """Raise a turn's cancel flag and see that somebody looks at it. :raises TurnNotFound: if there is no such turn."""
+    async def cancel(self, turn_id: str, cause: str) -> bool:
+        """Raise a turn's cancel flag and see that somebody looks at it; false where the turn has ended.
+
+        :raises TurnNotFound: if there is no such turn.
+        """
         if not is_turn_id(turn_id):
             raise TurnNotFound(turn_id)
         by = self._claim(turn_id)
 
-        async def raise_flag() -> None:
+        async def raise_flag() -> bool:
             sent = self._world.monotonic()
             reply = await self._host.call(base.Cancel(turn=turn_id, cause=cause, claim=by))
             if isinstance(reply, base.Gone):
                 raise TurnNotFound(turn_id)
             if isinstance(reply, base.Claimed) and by is not None:
                 await self._placement.activate(turn_id, by, reply, sent)
+            return not isinstance(reply, base.Closed)
 
-        await self._placement.owning(turn_id, by, raise_flag)
+        return await self._placement.owning(turn_id, by, raise_flag)
 
     # -------------------------------------------------------------------------------------------------------- address
 

@@ -117,7 +117,7 @@ class TurnRef:
         """
         check_text("reason", reason, 4096, optional=True)
         limit = inputs.optional_seconds("timeout", timeout)
-        await self._node.commands.cancel(self._id, reason or "")
+        await self._raise_flag(reason or "")
         return await self._until(limit, views.tree_terminal)
 
     async def suspend(self, message: str) -> None:
@@ -251,6 +251,7 @@ class TurnRef:
         )
         if isinstance(await self._node.call(op), base.Gone):
             raise TurnNotFound(self._id)
+        await self._raise_flag(f"parent {self._id} was discarded")
 
     # ---------------------------------------------------------------------------------------------------------- inside
 
@@ -305,6 +306,13 @@ class TurnRef:
                 await node.world.rest(subscription.armed(), pause)
         finally:
             node.watch.drop(self._id, subscription)
+
+    async def _raise_flag(self, cause: str) -> None:
+        """Cancel the turn; of one that has ended, the children: one that was discarded could not do that itself."""
+        if await self._node.commands.cancel(self._id, cause):
+            return
+        for child in await self.children():
+            await child._raise_flag(cause)  # noqa: SLF001 - of the same class
 
     def _noted(self, outcome: Outcome) -> None:
         if isinstance(outcome, Refusal):

@@ -203,6 +203,25 @@ async def test_a_parent_is_told_of_a_discarded_child(place: Place) -> None:
     assert any("beyond repair" in text and "FAILED" in text for text in told)
 
 
+async def test_children_of_a_discarded_parent_end(place: Place) -> None:
+    """Nobody waits for them any more: their waits leave the inbox, and a cancel of the tree returns."""
+    runtime = await place.runtime(gated(id="child"), gated(id="parent"))
+    parent, wait = await waiting(runtime, "parent")
+    child = await parent.start_child("child", "look")
+    await child.settle(5)
+    place.records[parent.id].snapshot = b"noise"
+    with pytest.raises(AnswerPending):
+        await parent.submit(ResumeCommand.approve_tool(wait), timeout=0)
+    await place.clock.advance(1)
+
+    await parent.discard("beyond repair", by="ops")
+    await place.clock.advance(1)
+
+    assert (await child.view()).status is Status.CANCELLED
+    assert (await runtime.inbox()).items == ()
+    assert (await parent.cancel(timeout=5)).status is Status.FAILED
+
+
 async def test_an_unreadable_turn_hides_no_other(place: Place) -> None:
     """Lists show the rest, and the record of the one that cannot be read."""
     runtime = await place.runtime(gated())
