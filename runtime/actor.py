@@ -233,9 +233,11 @@ class Actor:
 
         A request to the model changes nothing outside, so it may leave while the save that holds it is under way; its reply waits
         in the mailbox until the save is acknowledged, and dies with this actor if it is not.
+
+        What changes nothing is saved only to let go of the turn: where nothing runs here, and nothing can be started.
         """
         answers = self.intake.answers(draft)
-        if not draft.changed and not self.intake.consumed:
+        if not draft.changed and not self.intake.consumed and persist.release_of(draft)[0] is base.Mode.KEEP:
             self._act(draft)
             self.intake.tell(answers)
             return True

@@ -35,7 +35,7 @@ from turnhold.store import base, codec
 from turnhold.store.memory import MemoryStore
 from turnhold.store.sqlite import SqliteStore
 from turnhold.testing import ScriptedModel, call
-from turnhold.testing.arena import Seat
+from turnhold.testing.arena import Gate, GatedStore, Seat
 from turnhold.testing.loop import VirtualLoop
 from turnhold.testing.witness import Witness
 
@@ -460,6 +460,36 @@ def test_a_claim_that_arrives_in_a_node_that_drains_is_given_back(world: World) 
         world.first.gate.open()
         await world.second.open(LEASE)
         assert (await world.b.turn(turn.id).settle()).status.terminal
+
+    world.run(program())
+
+
+def test_a_claim_of_work_that_a_draining_node_cannot_start_is_given_back_at_once(world: World, store: base.TurnStore) -> None:
+    """The claimed turn changes in nothing, as the node starts nothing any more: it is handed off, without a lease that ends."""
+
+    async def program() -> None:
+        await world.first.leave()
+        api = Runtime(GatedStore(store, Gate(), world.witness), execute=False, clock=world.clock, lease=LEASE)
+        await api.__aenter__()
+        turn = api.turn((await world.b.start("shop", "go")).id)
+        await turn.settle()
+        world.second.gate.behind = "claim"
+        await turn.submit(ResumeCommand.approve_tool())
+        await world.clock.idle()
+        assert turn.id in node_of(world.b).placement.claiming
+        leaving = asyncio.ensure_future(node_of(world.b).stop())
+        await world.clock.idle()
+        world.second.gate.open()
+        await world.clock.advance(0.1)
+
+        assert leaving.done()
+        assert (await turn.view()).owner is None
+        await world.first.open(LEASE)
+        await world.second.open(LEASE)
+        view = await turn.settle()
+        assert (view.status, len(world.started)) == (Status.COMPLETED, 1)
+        assert world.a.statistics().reaped == world.b.statistics().reaped == 0
+        await api.__aexit__(None, None, None)
 
     world.run(program())
 
