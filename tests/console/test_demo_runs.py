@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import termios
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -130,6 +131,7 @@ class Person:
         return before
 
     def types(self, text: str) -> None:
+        time.sleep(0.5)  # as people do: a Ctrl-C between the prompt and the read behind it is only noticed at the next key
         os.write(self.terminal, text.encode())
 
     def end(self) -> tuple[int, str]:
