@@ -37,8 +37,14 @@ def _deliver(op: base.Deliver | base.Cancel, reply: Reply) -> Rings:
     return (("work", op.turn),) if isinstance(reply, base.Delivered) else ()
 
 
-def _work(op: base.Abandon | base.Reap | base.Revive, reply: Reply) -> Rings:
-    return (("work", op.turn),) if isinstance(reply, base.Done | base.Reaped) else ()
+def _work(op: base.Abandon | base.Revive, reply: Reply) -> Rings:
+    return (("work", op.turn),) if isinstance(reply, base.Done) else ()
+
+
+def _reap(op: base.Reap, reply: Reply) -> Rings:
+    if not isinstance(reply, base.Reaped):
+        return ()
+    return (("work", op.turn), ("saved", op.turn)) if reply.quarantined else (("work", op.turn),)
 
 
 def _changed(op: base.Quarantine, reply: Reply) -> Rings:
@@ -57,7 +63,7 @@ _RULES: dict[type[Op], Callable[[Any, Reply], Rings]] = {
     base.Deliver: _deliver,
     base.Cancel: _deliver,
     base.Abandon: _work,
-    base.Reap: _work,
+    base.Reap: _reap,
     base.Revive: _work,
     base.Quarantine: _changed,
     base.Discard: _discard,

@@ -18,6 +18,7 @@ from turnhold import (
     StoreUnavailable,
     SuspensionType,
 )
+from turnhold.store import base
 from turnhold.testing import call, crash
 
 from .lab import LEASE, Desk, Gate, Lab, agent, approved, model_of, result_of, stored_events, types, waiting
@@ -357,6 +358,26 @@ async def test_policy_raises_anything(lab: Lab, desk: Desk, error: BaseException
     view = await lab.during(turn.settle(through_retries=True))
 
     assert (view.final_output, len(asked), desk.starts) == ("done", 2, ["refund"])
+
+
+async def test_parked_by_the_reaper(lab: Lab) -> None:
+    """DESIGN 5.9: who settles a turn is told when it is parked because it has lost too many owners."""
+    gate = Gate()
+    shop = agent(slow(gate))
+    first = await lab.runtime(shop)
+    turn = await first.start(shop, "hi")
+    desk = await lab.runtime(execute=False)
+    settling = asyncio.ensure_future(desk.turn(turn.id).settle())
+    await lab.idle()
+    await lab.kill(first)
+    await lab.take_over()
+    assert not settling.done()
+
+    store = desk._node._connection
+    assert store is not None
+    assert isinstance(await store.call(base.Reap(turn=turn.id, grace_ms=0, max_crashes=0)), base.Reaped)
+
+    assert (await lab.during(settling, most=0)).quarantine is not None
 
 
 async def test_loader_raises(lab: Lab, desk: Desk) -> None:
