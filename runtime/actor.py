@@ -257,6 +257,7 @@ class Actor:
         self.extend(sent)
         self.version = reply.version
         self.state = draft.state
+        self._fault = None
         self._shown(draft, owned=reply.owned)
         self.intake.saved(draft.receipts, reply)
         self._act(draft, flagged=reply.cancel is not None, asked=asked)

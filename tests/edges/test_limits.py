@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -420,6 +421,29 @@ async def test_an_answer_that_outgrows_the_snapshot(any_place: Place) -> None:
     assert caught.value.receipt.effect is Effect.SUPERSEDED
     await failed(turn, "SnapshotTooLarge", "snapshot has")
     assert started == []
+
+
+async def test_results_that_outgrow_the_snapshot_while_the_turn_ends(any_place: Place) -> None:
+    """A call that ends in the grace behind such an end does not cost its owner the turn: the outcome is closed as unknown."""
+    let_go = {name: asyncio.Event() for name in ("first", "second", "third", "fourth")}
+
+    @tool
+    async def fetch(name: str) -> str:
+        """Fetch much."""
+        await let_go[name].wait()
+        return "x" * (SMALL // 2 - 100)
+
+    agent = Agent("fetcher", model=ScriptedModel([call("fetch", name=name) for name in let_go], "done"), tools=[fetch])
+    runtime = await any_place.runtime(agent, max_snapshot=SMALL, cancel_grace=5)
+    turn = await runtime.start("fetcher", "go")
+    for name in ("second", "third", "fourth"):
+        await any_place.clock.idle()
+        let_go[name].set()
+    await any_place.clock.advance(6)
+
+    await failed(turn, "SnapshotTooLarge", "snapshot has")
+    assert runtime.statistics().lost == 0
+    assert closed(await turn.history())
 
 
 # -------------------------------------------------------------------------------------------------------------- mailbox
