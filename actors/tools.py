@@ -20,6 +20,7 @@ from .model import ToolDefinition
 from .policies import ApprovalDecision
 from .record import JsonObject, Seconds
 from .signature import Binder, binder_of, binder_of_schema, describe, is_async, parameter_names, unwrapped
+from .turn import MASK
 
 if TYPE_CHECKING:
     from .forms import FormDefinition
@@ -36,7 +37,6 @@ AskedApproval: TypeAlias = bool | ApprovalDecision | Awaitable[bool | ApprovalDe
 
 USER_INPUT_TOOL = "request_user_input"
 RESERVED = frozenset({USER_INPUT_TOOL, "create_task_plan", "update_task_plan"})
-MASK = "***"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 

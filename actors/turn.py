@@ -17,6 +17,7 @@ from .record import JsonObject, JsonValue
 from .waits import Phase, SuspensionType
 
 SCHEMA = 1
+MASK = "***"
 Ms: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
 """A time in store milliseconds, or 0; up to the end of the calendar."""
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -140,6 +141,11 @@ class CallRecord(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_de
     def effective(self) -> JsonObject:
         """Return the arguments that the function gets."""
         return self.arguments if self.edited is None else self.edited
+
+    def unmasked(self, arguments: JsonObject) -> JsonObject:
+        """Return edited arguments with what the editor saw only masked, and sent back so, as the model wrote it."""
+        kept = {name: self.effective[name] for name in self.sensitive if arguments.get(name) == MASK and name in self.effective}
+        return {**arguments, **kept} if kept else arguments
 
     @property
     def finished(self) -> bool:

@@ -24,14 +24,20 @@ from ..actors.waits import Receipt, Suspension
 RawEvent: TypeAlias = tuple[EventType, int, JsonObject]
 T = TypeVar("T")
 
+
+def _refused(code: int, data: memoryview) -> object:
+    """Refuse what no release of ours has written."""
+    raise ValueError(f"an extension of type {code}")
+
+
 _encode = msgspec.msgpack.Encoder().encode
-_state = msgspec.msgpack.Decoder(TurnState)
-_entry = msgspec.msgpack.Decoder(HistoryEntry)
-_events = msgspec.msgpack.Decoder(list[RawEvent])
-_mail = msgspec.msgpack.Decoder(MailMessage)
-_outcome = msgspec.msgpack.Decoder(Outcome)
-_receipt = msgspec.msgpack.Decoder(Receipt)
-_suspension = msgspec.msgpack.Decoder(Suspension)
+_state = msgspec.msgpack.Decoder(TurnState, ext_hook=_refused)
+_entry = msgspec.msgpack.Decoder(HistoryEntry, ext_hook=_refused)
+_events = msgspec.msgpack.Decoder(list[RawEvent], ext_hook=_refused)
+_mail = msgspec.msgpack.Decoder(MailMessage, ext_hook=_refused)
+_outcome = msgspec.msgpack.Decoder(Outcome, ext_hook=_refused)
+_receipt = msgspec.msgpack.Decoder(Receipt, ext_hook=_refused)
+_suspension = msgspec.msgpack.Decoder(Suspension, ext_hook=_refused)
 
 
 def encode_state(state: TurnState, limit: int) -> bytes:

@@ -129,8 +129,8 @@ def _check(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> Refusal | None
     if asked.type is CommandType.SUBMIT_FORM and wait.schema is not None:
         faults = schema.faults(wait.schema, asked.value)
     elif asked.type is CommandType.APPROVE_TOOL and asked.arguments is not None:
-        call = draft.call(wait.correlation)
-        faults = schema.faults((call and call.parameters) or {}, asked.arguments)
+        call = _of(draft, wait)
+        faults = schema.faults(call.parameters or {}, call.unmasked(asked.arguments))
     if faults:
         text = "; ".join(f"{path}: {fault}" for path, fault in faults)
         return Refusal("InvalidFormData", f"the data does not fit {wait.id}: {text}"[:2000], faults=tuple(faults))
@@ -146,20 +146,21 @@ def _of(draft: Draft, wait: OpenWait) -> CallRecord:
 def _approve(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> None:
     """The approval is bound to this record. Edited arguments replace all; the policy is asked once more about them."""
     call = msgspec.structs.replace(_of(draft, wait), approved=True)
-    if asked.arguments is None or asked.arguments == call.arguments:
+    arguments = None if asked.arguments is None else call.unmasked(asked.arguments)
+    if arguments is None or arguments == call.arguments:
         draft.put(msgspec.structs.replace(call, status=CallStatus.PENDING, allowed=True, parameters=None))
         return
     draft.put(
         msgspec.structs.replace(
             call,
             status=CallStatus.UNDECIDED,
-            edited=asked.arguments,
+            edited=arguments,
             edited_by=asked.by,
-            digest=digest_of(call.name, asked.arguments),
+            digest=digest_of(call.name, arguments),
             parameters=None,
         )
     )
-    draft.append(CallEdited(call.id, asked.arguments, asked.by))
+    draft.append(CallEdited(call.id, arguments, asked.by))
 
 
 def _reject(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> None:
