@@ -165,20 +165,28 @@ class Node:
         finally:
             for part in self._parts:
                 part.cancel()
-            await gather(self._parts)
-            self._parts = []
-            for actor in list(self.placement.actors.values()):  # brought here by a claim that took longer than the drain
-                actor.lose()
-            await gather(list(self.placement.tasks))
-            if not self.dead and not stuck:
-                await self.beat(leave=True)
-            if self._dying is not None:  # crashed before, or while it drained
-                await gather([self._dying])
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                await connection.close()
-            await self.agents.close()
-            self.watch.ring_all()  # who still waits here is told that nobody will ring any more
+            self._lose_all()
+            try:
+                await gather(self._parts)
+                self._lose_all()  # brought here by a claim that took longer than the drain
+                await gather(list(self.placement.tasks))
+                if not self.dead and not stuck:
+                    await self.beat(leave=True)
+                if self._dying is not None:  # crashed before, or while it drained
+                    await gather([self._dying])
+            finally:  # also where this is cancelled, again and again
+                self._parts = []
+                connection, self._connection = self._connection, None
+                self.watch.ring_all()  # who still waits here is told that nobody will ring any more
+                try:
+                    if connection is not None:
+                        await connection.close()
+                finally:
+                    await self.agents.close()
+
+    def _lose_all(self) -> None:
+        for actor in list(self.placement.actors.values()):
+            actor.lose()
 
     def crash(self) -> asyncio.Task[None]:
         """Die at this instant as a killed process would; the task ends when nothing of the node is left."""

@@ -10,10 +10,12 @@ import anyio.to_thread
 import pytest
 
 from turnhold import Agent, ExecutionPolicy, ResumeCommand, RetryPolicy, Runtime, Status, StoreUnavailable, ToolMessage, tool
+from turnhold.runtime.runtime import node_of
 from turnhold.testing import ScriptedModel, call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from turnhold.actors.tools import ToolEffect
 
@@ -139,6 +141,39 @@ async def test_leaving_does_not_wait_for_a_thread_that_nobody_waits_for(bench: B
 
     assert done
     assert not bench.let_go.is_set()
+
+
+@pytest.mark.parametrize("times", [1, 2, 3, 50])
+async def test_leaving_that_is_cancelled_leaves_nothing_behind(times: int, tmp_path: Path) -> None:
+    """However often (a cancelled scope of anyio cancels every await): the store is closed, and no turn goes on here."""
+
+    class Silent:
+        left = 0
+
+        async def complete(self, request: object) -> None:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                self.left += 1
+
+    model = Silent()
+    runtime = Runtime(f"sqlite:///{tmp_path}/turns.db", agents=[Agent("silent", model=model)])
+    before = len(asyncio.all_tasks())
+    await runtime.__aenter__()
+    await runtime.start("silent", "go")
+    await asyncio.sleep(0.05)
+    leaving = asyncio.ensure_future(runtime.__aexit__(None, None, None))
+
+    for _ in range(times):
+        await asyncio.sleep(0)
+        leaving.cancel()
+    await asyncio.wait([leaving], timeout=5)
+    await asyncio.sleep(0.05)
+
+    assert leaving.cancelled()
+    assert model.left == 1
+    assert node_of(runtime).open is False
+    assert (runtime.statistics().live_turns, len(asyncio.all_tasks())) == (0, before)
 
 
 async def test_who_waits_when_the_runtime_is_left_is_told() -> None:
