@@ -166,7 +166,7 @@ def test_a_caller_that_goes_away_leaves_no_turn_that_nobody_runs(world: World, w
 
 def test_a_policy_that_answers_while_its_turn_looks_something_up_is_asked_once() -> None:
     """Its answer arrives behind the batch in the making; asked again, the old answer would also count for edited arguments."""
-    loop, asked, answered = VirtualLoop(), list[dict[str, object]](), asyncio.Event()
+    loop, asked, answered = VirtualLoop(), list[object](), asyncio.Event()
 
     async def policy(turn: TurnView, call: ToolCall, tool: Tool) -> bool:
         asked.append(call.arguments)
@@ -184,7 +184,7 @@ def test_a_policy_that_answers_while_its_turn_looks_something_up_is_asked_once()
         """Look something up."""
         return "fine"
 
-    calls = [ToolCall("a", "refund", {"amount": 1}), ToolCall("b", "look_up", {})]
+    calls = (ToolCall("a", "refund", {"amount": 1}), ToolCall("b", "look_up", {}))
     agent = Agent("shop", model=ScriptedModel(AiMessage("", calls), "done"), tools=[refund, look_up], approval=policy)
     seat = Seat(0, MemoryStore(), [agent], loop.clock, Witness())
 

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 import pytest
 
-from turnhold import Agent, ExecutionPolicy, ResumeCommand, RetryPolicy, Runtime, Status, StoreUnavailable, ToolMessage, tool
+from turnhold import (
+    Agent,
+    AiMessage,
+    ExecutionPolicy,
+    ModelRequest,
+    ResumeCommand,
+    RetryPolicy,
+    Runtime,
+    Status,
+    StoreUnavailable,
+    ToolMessage,
+    tool,
+)
 from turnhold.runtime.runtime import node_of
 from turnhold.testing import ScriptedModel, call
 
@@ -150,11 +162,12 @@ async def test_leaving_that_is_cancelled_leaves_nothing_behind(times: int, tmp_p
     class Silent:
         left = 0
 
-        async def complete(self, request: object) -> None:
+        async def complete(self, request: ModelRequest) -> AiMessage:
             try:
                 await asyncio.sleep(60)
             finally:
                 self.left += 1
+            return AiMessage("late")
 
     model = Silent()
     runtime = Runtime(f"sqlite:///{tmp_path}/turns.db", agents=[Agent("silent", model=model)])
@@ -180,8 +193,9 @@ async def test_who_waits_when_the_runtime_is_left_is_told() -> None:
     """A task that settles a turn, or follows its events, does not wait for ever on a node that is gone."""
 
     class Silent:
-        async def complete(self, request: object) -> None:
+        async def complete(self, request: ModelRequest) -> AiMessage:
             await asyncio.sleep(60)
+            return AiMessage("late")
 
     async with Runtime(agents=[Agent("silent", model=Silent())], drain=0) as runtime:
         turn = await runtime.start("silent", "go")

@@ -389,15 +389,15 @@ async def test_loader_raises(lab: Lab, desk: Desk) -> None:
         def known(self) -> list[str]:
             return ["shop@1", "other@1"]
 
-        async def load(self, agent_id: str, version: str) -> Agent | None:
+        async def load(self, id: str, version: str) -> Agent | None:
             nonlocal down
-            if agent_id == "shop" and down:
+            if id == "shop" and down:
                 down -= 1
                 raise ConnectionError("no agents today")
-            return await self.load_active(agent_id)
+            return await self.load_active(id)
 
-        async def load_active(self, agent_id: str) -> Agent | None:
-            return {"shop": shop, "other": other}.get(agent_id)
+        async def load_active(self, id: str) -> Agent | None:
+            return {"shop": shop, "other": other}.get(id)
 
     runtime = await lab.runtime(loader=Loader())
     turn, wait = await waiting(runtime, shop)
