@@ -8,7 +8,7 @@ from ..chat import AiMessage, ToolMessage
 from ..events import EventType
 from ..record import JsonObject, JsonValue
 from ..turn import CallRecord, CallStatus, Failure, Status
-from ..waits import Effect, Phase
+from ..waits import Effect, Phase, SuspensionType
 from . import texts
 from .draft import Draft, Park, StopModel, StopTool
 
@@ -43,6 +43,10 @@ def begin(draft: Draft, status: Status) -> None:
     effect = Effect.CANCELLED if status is Status.CANCELLED else Effect.SUPERSEDED
     for wait in list(state.waits):
         draft.close(wait, effect)
+        call = draft.call(wait.correlation) if wait.type is SuspensionType.IN_DOUBT else None
+        if call is not None:  # "not finished" would be a guess, and an invitation to call it again
+            text = texts.failed("outcome_unknown", "The call was in doubt when the turn ended; its outcome is unknown.")
+            draft.put(msgspec.structs.replace(call, status=CallStatus.DONE, result=text))
     state.question = None
     stop_model(draft)
     for call in list(state.calls):

@@ -22,7 +22,7 @@ from turnhold.actors.machine import messages as m
 from turnhold.actors.machine.draft import AskPolicy, Park, Refusal, RunTool, StopModel, StopTool
 from turnhold.actors.turn import CallStatus, Failure
 
-from .lab import Desk, open_calls, talk
+from .lab import Desk, open_calls, result_of, talk
 from .machine import Machine, machine
 
 GATED = ApprovalDecision.require(expires_in=60)
@@ -167,6 +167,19 @@ def test_cancel_and_the_last_crash(phase: str) -> None:
     assert turn.state.status is Status.CANCELLED
     assert not any(isinstance(action, Park) for action in turn.draft.actions)
     assert open_calls(turn.history) == []
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_cancel_of_a_call_in_doubt(together: bool) -> None:
+    """DESIGN 5.8: the outcome of a call in doubt stays unknown when the turn is cancelled, and the model reads so."""
+    turn = running("once")
+    turn.activation = "a9"
+    batch = [m.Activated(1), m.CancelRequested("enough")]
+    for messages in [batch] if together else [[message] for message in batch]:
+        turn.feed(*messages)
+
+    assert turn.state.status is Status.CANCELLED
+    assert "outcome_unknown" in result_of(turn.history, "c")
 
 
 def test_crash_while_ending() -> None:
