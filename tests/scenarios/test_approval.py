@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Annotated
 
 import pytest
-from msgspec import Meta
 
 from turnhold import (
     AlreadyAnswered,
@@ -21,7 +19,6 @@ from turnhold import (
     Status,
     SuspensionMismatch,
     SuspensionType,
-    tool,
 )
 from turnhold.testing import call
 
@@ -289,28 +286,6 @@ async def test_edited(lab: Lab, desk: Desk) -> None:
         assert (asked.arguments, asked.edited_by) == ({"amount": 50}, "ann")
     assert "edited" in result_of(model_of(shop).requests[-1].messages)
     assert result_of(await turn.history()) == "refunded"
-
-
-async def test_edited_behind_a_mask(lab: Lab, desk: Desk) -> None:
-    """An editor sees a sensitive argument as ``***``; sent back so, it stays what the model wrote."""
-    seen: list[tuple[int, str]] = []
-
-    @tool(approval=True, sensitive=("card",))
-    async def pay(amount: int, card: Annotated[str, Meta(min_length=10)]) -> str:
-        """Pay."""
-        seen.append((amount, card))
-        return "paid"
-
-    shop = agent(call("pay", amount=5, card="4111-1111-1111"), "done", tools=[pay])
-    runtime = await lab.runtime(shop)
-    turn = await runtime.start(shop, "please")
-    (wait,) = (await turn.settle()).open_waits
-    assert wait.call is not None
-    assert wait.call.arguments == {"amount": 5, "card": "***"}
-
-    view = await turn.resume(ResumeCommand.approve_tool(wait, arguments={**wait.call.arguments, "amount": 4}, by="ann"))
-
-    assert (view.status, seen) == (Status.COMPLETED, [(4, "4111-1111-1111")])
 
 
 @pytest.mark.parametrize(
