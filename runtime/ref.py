@@ -123,6 +123,8 @@ class TurnRef:
     async def suspend(self, message: str) -> None:
         """Ask a plain question; it is opened when the calls in flight have ended, before the model is asked again.
 
+        A later question replaces one that is not open yet.
+
         :raises TurnClosed: if the turn has ended.
         :raises TurnNotFound: if there is no such turn.
         """
