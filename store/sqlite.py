@@ -90,8 +90,7 @@ class SqliteConnection:
     async def open(self) -> None:
         """Start the thread. :raises StoreUnavailable: if the file cannot be used."""
         await _blocking(self._loop, self._writer.start)
-        with _guard:
-            _connections.setdefault(self._path, []).append(self)
+        _enter(self._path, self)
 
     @property
     def key(self) -> str:
@@ -113,13 +112,8 @@ class SqliteConnection:
 
     async def close(self) -> None:
         """Leave; what is queued is done first. A second time does nothing."""
-        with _guard:
-            mine = _connections.get(self._path, [])
-            if self not in mine:
-                return
-            mine.remove(self)
-            if not mine:
-                del _connections[self._path]
+        if not _leave(self._path, self):
+            return
         if os.getpid() == self._pid:
             self._hand_over()
             await _blocking(self._loop, self._writer.stop)
@@ -166,8 +160,7 @@ class InlineConnection:
     def __init__(self, store: SqliteStore, node: str, bell: Bell, clock: Callable[[], int]) -> None:
         self._path, self._bell, self._clock = store.path, bell, clock
         self._core, self._lock = store.open(node)
-        with _guard:
-            _connections.setdefault(self._path, []).append(self)
+        _enter(self._path, self)
 
     @property
     def key(self) -> str:
@@ -188,13 +181,8 @@ class InlineConnection:
 
     async def close(self) -> None:
         """Leave. A second time does nothing."""
-        with _guard:
-            mine = _connections.get(self._path, [])
-            if self not in mine:
-                return
-            mine.remove(self)
-            if not mine:
-                del _connections[self._path]
+        if not _leave(self._path, self):
+            return
         self._lock.release()
         self._core.close()
 
@@ -210,6 +198,23 @@ class InlineConnection:
         """Ring the bells."""
         for kind, turn in bells:
             self._bell(kind, turn)
+
+
+def _enter(path: Path, connection: SqliteConnection | InlineConnection) -> None:
+    with _guard:
+        _connections.setdefault(path, []).append(connection)
+
+
+def _leave(path: Path, connection: SqliteConnection | InlineConnection) -> bool:
+    """Take a connection off the list; False where it has left before."""
+    with _guard:
+        mine = _connections.get(path, [])
+        if connection not in mine:
+            return False
+        mine.remove(connection)
+        if not mine:
+            del _connections[path]
+    return True
 
 
 def _others(path: Path, me: object) -> list[SqliteConnection | InlineConnection]:
