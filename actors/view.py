@@ -40,8 +40,8 @@ class Quarantine(Record, frozen=True):
 class TurnView(Record, frozen=True, kw_only=True):
     """A turn at one moment.
 
-    `suspensions` are the turn's own open waits, `suspension` the first of them; `open_waits` are those of the whole tree that can
-    be answered from outside, depth first.
+    `suspensions` are the turn's own open waits, `suspension` the first of them; `open_waits` are those of the turn and all below
+    it that can be answered from outside, depth first.
     """
 
     id: str

@@ -103,7 +103,7 @@ class Commands:
     async def _addressed(self, turn_id: str, command: ResumeCommand) -> tuple[str, ResumeCommand]:
         """Find the turn and the wait that are meant; a wait named by its id needs no look-up.
 
-        A call id, or nothing, is looked up among the open waits of the tree (of the turn itself, where it is a child).
+        A call id, or nothing, is looked up among the open waits of the turn and of all below it.
         """
         wait = command.wait
         if wait is not None and "/" in wait:
@@ -118,7 +118,7 @@ class Commands:
         look = await self._host.call(base.Look(turn=turn_id))
         if not isinstance(look, base.Looked):
             raise TurnNotFound(turn_id)
-        fits = [item for item in waits_of(look) if self._fits(item, turn_id, command, whole_tree=look.parent is None)]
+        fits = [item for item in waits_of(look) if self._fits(item, command)]
         if len(fits) > 1:
             text = f"{len(fits)} open waits of turn {turn_id} fit; name one"
             raise SuspensionMismatch(text, turn_id=turn_id, command_id=command.command_id, open_waits=fits)
@@ -140,9 +140,7 @@ class Commands:
             receipt_of(outcome, turn_id, command.command_id)
 
     @staticmethod
-    def _fits(item: Suspension, turn_id: str, command: ResumeCommand, *, whole_tree: bool) -> bool:
-        if not whole_tree and item.turn_id != turn_id:
-            return False
+    def _fits(item: Suspension, command: ResumeCommand) -> bool:
         if command.wait is not None:
             return item.correlation_id == command.wait
         if item.type not in ANSWERS[command.type]:

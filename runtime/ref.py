@@ -71,7 +71,7 @@ class TurnRef:
         return readable(codec.decode_entries(self._id, reply.bodies))
 
     async def settle(self, timeout: Seconds | None = None, through_retries: bool = False) -> TurnView:  # noqa: FBT001, FBT002
-        """Wait until the tree is terminal, or nothing in it runs or can run now.
+        """Wait until the tree (the turn and all below it) is terminal, or nothing in it runs or can run now.
 
         :param timeout: seconds (or a timedelta) to wait at most.
         :param through_retries: go on waiting while a retry is scheduled.
@@ -296,7 +296,7 @@ class TurnRef:
                         return view
                 elif look_now:
                     look = await self._look()
-                    subscription.wide = look.live_turns > 1
+                    subscription.wide = look.live_turns > 1 or look.parent is not None
                     view = views.view_of_look(look)
                     if done(view, look):
                         return view

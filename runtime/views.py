@@ -18,7 +18,7 @@ Done: TypeAlias = Callable[[TurnView, "base.Looked | None"], bool]
 
 
 def waits_of(look: base.Looked) -> tuple[Suspension, ...]:
-    """Return the answerable waits of a record's whole tree."""
+    """Return the answerable waits of a record and of all below it."""
     return readable_waits(look.wait_bodies, look.turn)
 
 
@@ -55,7 +55,7 @@ def view_of_look(look: base.Looked) -> TurnView:
     return view_of(
         state,
         version=look.version,
-        open_waits=waits_of(look) if look.parent is None else None,
+        open_waits=waits_of(look),
         owner=owner,
         quarantine=quarantine,
         cancel_requested=look.cancel is not None,

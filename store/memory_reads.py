@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from . import base
 from .base import Reply, WaitRow
+from .below import below
 from .memory_tables import MemoryRecord, MemoryTables
 from .order import SortedIndex
 
@@ -18,7 +19,7 @@ class MemoryReads(MemoryTables):
     """The operations that page through tables."""
 
     def look(self, op: base.Look, now: int) -> Reply:
-        """Read a turn and the open waits of its tree."""
+        """Read a turn, and the open waits of it and of all below it."""
         record = self._turns.get(op.turn)
         return base.Gone() if record is None else self._looked(record, now)
 
@@ -95,7 +96,8 @@ class MemoryReads(MemoryTables):
         return base.Nodes(tuple(self._nodes.values()), now)
 
     def _looked(self, row: MemoryRecord, now: int) -> base.Looked:
-        tree = [self._turns[turn] for turn in self._trees[row.root].turns]
+        every = self._trees[row.root].turns
+        tree = [self._turns[turn] for turn in below(row.turn, [(turn, self._turns[turn].parent) for turn in every])]
         return base.Looked(
             turn=row.turn,
             parent=row.parent,

@@ -190,7 +190,7 @@ class Found(Reply, frozen=True):
 
 
 class Looked(Reply, frozen=True, kw_only=True):
-    """One record. `wait_bodies` are the encoded Suspensions of the whole tree, by turn and creation."""
+    """One record. `wait_bodies`, `live_turns` and `runnable_turns` are of the turn and all below it, the waits depth first."""
 
     turn: str
     parent: str | None

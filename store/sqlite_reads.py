@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from ..actors.ids import root_of
 from . import base
 from .base import Reply
+from .below import below
 from .sqlite_tables import ALL, SqliteRecord, SqliteTables, record_of, unpack
 from .tables import NODES_MS, REPLIES_MS, SEEN_MS, Record
 
 LATER_MS = 3_600_000
-TREE = "(SELECT id FROM turns WHERE turn = :root UNION ALL SELECT id FROM turns WHERE root = :root)"
+MEMBER = "SELECT id, turn, parent, state, wake FROM turns WHERE"
+TREE = f"{MEMBER} turn = :root UNION ALL {MEMBER} root = :root ORDER BY id"
 FIELDS = frozenset(base.Looked.__struct_fields__) & frozenset(Record.__struct_fields__)
+
+
+class Member(NamedTuple):
+    """A turn of a tree."""
+
+    id: int
+    turn: str
+    parent: str | None
+    state: str
+    wake: int | None
 
 
 class SqliteReads(SqliteTables):
     """The operations that page through tables."""
 
     def look(self, op: base.Look, now: int) -> Reply:
-        """Read a turn and the open waits of its tree."""
+        """Read a turn, and the open waits of it and of all below it."""
         record = self.find_turn(op.turn)
-        return base.Gone() if record is None else self._looked(record, now)
+        return base.Gone() if record is None else self._looked(record, now, {})
 
     def read_history(self, op: base.ReadHistory, now: int) -> Reply:
         """Read history entries."""
@@ -105,7 +116,8 @@ class SqliteReads(SqliteTables):
         ).fetchall()
         page = [record_of(row) for row in rows[: op.limit]]
         more = base.cursor(page[-1].created, str(page[-1].id)) if page and len(rows) > op.limit else None
-        return base.TurnListing(tuple(self._looked(record, now) for record in page), more)
+        trees: dict[str, list[Member]] = {}
+        return base.TurnListing(tuple(self._looked(record, now, trees) for record in page), more)
 
     def list_nodes(self, op: base.ListNodes, now: int) -> Reply:
         """Read the announced nodes."""
@@ -148,22 +160,27 @@ class SqliteReads(SqliteTables):
             run("DELETE FROM snapshots WHERE id = ?", (turn,))
             run("DELETE FROM turns WHERE id = ?", (turn,))
 
-    def _looked(self, record: SqliteRecord, now: int) -> base.Looked:
-        root = {"root": root_of(record.turn), "now": now}
-        live, runnable = self._run(
-            "SELECT sum(state <> 'T'), sum(state IN ('A', 'R') OR coalesce(wake <= :now, 0)) FROM turns WHERE id IN " + TREE,  # noqa: S608
-            root,
-        ).fetchone()
-        bodies = self._run(f"SELECT body FROM waits WHERE turn IN {TREE} ORDER BY turn, id", root).fetchall()  # noqa: S608
+    def _looked(self, record: SqliteRecord, now: int, trees: dict[str, list[Member]]) -> base.Looked:
+        tree = self._below(record, trees)
+        waits = "SELECT body FROM waits WHERE turn = ? ORDER BY id"
         known: dict[str, Any] = {name: getattr(record, name) for name in FIELDS}
         return base.Looked(
             snapshot=self.read_snapshot(record),
             now=now,
-            wait_bodies=tuple(body for (body,) in bodies),
-            live_turns=live,
-            runnable_turns=runnable,
+            wait_bodies=tuple(body for row in tree for (body,) in self._run(waits, (row.id,))),
+            live_turns=sum(row.state != "T" for row in tree),
+            runnable_turns=sum(row.state in {"A", "R"} or (row.wake is not None and row.wake <= now) for row in tree),
             **known,
         )
+
+    def _below(self, record: SqliteRecord, trees: dict[str, list[Member]]) -> list[Member]:
+        """Return a turn and all turns below it, depth first; `trees` keeps what was read."""
+        if record.turn == record.root and not record.children:
+            return [Member(record.id, record.turn, None, record.state, record.wake)]
+        if (rows := trees.get(record.root)) is None:
+            rows = trees[record.root] = [Member(*row) for row in self._run(TREE, {"root": record.root})]
+        by_name = {row.turn: row for row in rows}
+        return [by_name[name] for name in below(record.turn, [(row.turn, row.parent) for row in rows])]
 
 
 def _equal(wanted: dict[str, str | None]) -> tuple[str, list[str]]:

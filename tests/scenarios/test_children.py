@@ -162,6 +162,30 @@ async def test_unnamed_answer_at_the_root(lab: Lab, desk: Desk) -> None:
     assert len(desk.starts) == 2
 
 
+async def test_a_child_has_a_tree_of_its_own(lab: Lab, desk: Desk) -> None:
+    """DESIGN 4: settle, view, answer and cancel of a child are about it and those below it, whatever its root waits for."""
+    leaf = agent(call("refund"), "leaf done", id="leaf", tools=[desk.tool(approval=True)])
+    child_agent = agent(call("refund"), "child done", id="child", tools=[desk.tool(approval=True)])
+    runtime = await lab.runtime(mother(gate=Gate()), child_agent, leaf)
+    parent = await runtime.start("mother", "hi")
+    await lab.idle()
+    first, second = [await parent.start_child("child", "do it") for _ in range(2)]
+    await parent.settle()
+    below = await first.start_child(leaf, "do it all")
+    views = [await ref.settle(5) for ref in (parent, first, second, below)]
+    order = [first.id, below.id, second.id]
+
+    assert [[wait.turn_id for wait in view.open_waits] for view in views] == [order, order[:2], order[2:], order[1:2]]
+    with pytest.raises(SuspensionMismatch) as refused:
+        await first.submit(ResumeCommand.approve_tool())
+    assert [wait.turn_id for wait in refused.value.open_waits] == order[:2]
+    assert (await first.cancel(timeout=5)).status is Status.CANCELLED
+    assert (await below.view()).status is Status.CANCELLED
+    assert [wait.turn_id for wait in (await parent.view()).open_waits] == order[2:]
+    assert (await lab.during(second.resume(ResumeCommand.approve_tool(), 5))).status is Status.COMPLETED
+    assert (await lab.during(parent.settle())).final_output == "mother done"
+
+
 async def test_cancel_the_tree(lab: Lab, desk: Desk) -> None:
     """R24 (W-14), R07 (W-2), H140: cancel at the root ends the whole tree; nothing of it runs on, a late result changes nothing."""
     gate = Gate()

@@ -305,10 +305,14 @@ class Ghost:
         expect(same == (turn.version, turn.snapshot, turn.status, turn.owner, turn.cancel), "the record is wrong")
         expect((reply.quarantine is not None, reply.crashes) == (turn.parked_mark, turn.crashes), "quarantine is wrong")
         expect((reply.message_count, reply.event_count) == (len(turn.history), turn.event_count), "counts are wrong")
-        tree = [self.turns[name] for name in self.trees[root_of(op.turn)].turns]
+        tree = [self.turns[name] for name in self._below(op.turn)]
         bodies = sorted(wait.body for one in tree for wait in one.waits.values())
         expect(sorted(reply.wait_bodies) == bodies, "open waits of the tree")
         expect(reply.live_turns == sum(not one.ended for one in tree), "live turns of the tree")
+
+    def _below(self, name: str) -> list[str]:
+        every = self.trees[root_of(name)].turns
+        return [name, *(deeper for child in every if self.turns[child].new.parent == name for deeper in self._below(child))]
 
     # -- what becomes true
 

@@ -9,6 +9,7 @@ import msgspec
 
 from turnhold.actors.ids import root_of, turn_of_wait
 from turnhold.store import base
+from turnhold.store.below import below
 
 from . import redis_scripts as scripts
 
@@ -279,7 +280,8 @@ class RedisCore:
         if not raw:
             return None
         row = {name.decode(): value.decode() for name, value in raw.items()}
-        tree = [root_of(turn), *(child.decode() for child in self.client.lrange(self.keys.tree(turn, "k")[0], 0, -1))]
+        every = [root_of(turn), *(child.decode() for child in self.client.lrange(self.keys.tree(turn, "k")[0], 0, -1))]
+        tree = below(turn, [(member, (self.field(member, "pa") or b"").decode() or None) for member in every])
         records = [(self.field(member, "st"), self.wake(member)) for member in tree]
         return base.Looked(
             turn=turn,

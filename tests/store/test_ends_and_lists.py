@@ -247,7 +247,7 @@ async def test_history_and_events_are_read_in_parts(ops: Ops) -> None:
 
 
 async def test_what_can_run_in_a_tree(ops: Ops) -> None:
-    """`runnable_turns` counts owned and due turns, not those asleep until later."""
+    """`runnable_turns` counts owned and due turns, the turn's own and those below, not those asleep until later."""
     turn, token = await ops.start()
     child = make.new(child_id(turn, b"0123456789"), parent=turn)
     await ops(make.save(turn, token, 0, b.Mode.SUSPEND, create=(child,), wake=make.START + 100))
@@ -257,4 +257,24 @@ async def test_what_can_run_in_a_tree(ops: Ops) -> None:
     await ops(make.save(child.turn, other, 0, b.Mode.SUSPEND))
     assert (await ops.look(turn)).runnable_turns == 0
     ops.now += 100
-    assert (await ops.look(child.turn)).runnable_turns == 1
+    assert ((await ops.look(turn)).runnable_turns, (await ops.look(child.turn)).runnable_turns) == (1, 0)
+
+
+async def test_a_tree_is_read_depth_first(ops: Ops) -> None:
+    """Whatever came first: a turn's waits, then those of its first child and all below that, then the next child's."""
+    turn, token = await ops.start()
+    first, second = (make.new(child_id(turn, bytes([number] * 10)), parent=turn) for number in (9, 5))
+    await ops(make.save(turn, token, 0, b.Mode.SUSPEND, create=(first, second), opened=(make.wait(turn),)))
+    below = make.new(child_id(turn, bytes([1] * 10)), parent=first.turn)
+    waits = {name: make.wait(name) for name in (second.turn, first.turn, below.turn)}
+    for name, wait in waits.items():
+        _, own = await ops.claim(name)
+        create = (below,) if name == first.turn else ()
+        await ops(make.save(name, own, 0, b.Mode.SUSPEND, create=create, opened=(wait,)))
+
+    expected = [waits[name].body for name in (first.turn, below.turn, second.turn)]
+    assert list((await ops.look(turn)).wait_bodies) == [make.wait(turn).body, *expected]
+    assert list((await ops.look(first.turn)).wait_bodies) == expected[:2]
+    assert ((await ops.look(first.turn)).live_turns, (await ops.look(second.turn)).live_turns) == (2, 1)
+    listed = await ops(b.ListTurns(root=turn))
+    assert {found.turn: len(found.wait_bodies) for found in listed.turns} == {turn: 4, first.turn: 2, second.turn: 1, below.turn: 1}
