@@ -17,7 +17,9 @@ from .waits import MAX_TEXT, check_json, check_text
 
 if TYPE_CHECKING:
     from .forms import FormDefinition
-    from .tools import Tool  # noqa: TC004 - a cycle, and nobody decodes a context
+    from .tools import Tool
+else:  # a cycle; to whoever reads the hints at run time (`help`, `inspect.signature`) a tool is something to call
+    Tool = Callable
 
 S = TypeVar("S")
 T = TypeVar("T")

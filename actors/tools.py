@@ -377,7 +377,7 @@ def tool(
     :param timeout: how long one attempt may take (a timedelta, or seconds).
     :param sequential: never run beside other calls of the same reply.
     :param cancellable: a cancel may interrupt the (async) function.
-    :param sensitive: names of arguments that are masked in views, events, cards and logs.
+    :param sensitive: names of arguments that are masked in views, events and logs.
     :param assignee: who is asked for approval.
     :raises InvalidDefinition: if an option is wrong, or a parameter cannot be given by a model.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import pydoc
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,15 @@ def test_all_is_sorted_and_complete(name: str) -> None:
     assert list(getattr(module, "__all__", [])) == public
     assert [key for key in public if not hasattr(module, key)] == []
     assert visible <= set(public)
+
+
+@pytest.mark.parametrize("name", ["turnhold", "turnhold.models", "turnhold.testing"])
+def test_help_can_be_had_for_every_name(name: str) -> None:
+    """`help` reads signatures and hints, so those must resolve."""
+    module = importlib.import_module(name)
+
+    for key in module.__all__:
+        assert pydoc.render_doc(getattr(module, key))
 
 
 def is_incidental(value: object) -> bool:

@@ -333,6 +333,7 @@ class TestClient:
             await model.close()
             await model.close()
             assert first is not None
+            assert first.max_retries == 0
             assert first.is_closed()
             assert await model.complete(REQUEST) == MESSAGE
             assert model._opened is not first
@@ -343,6 +344,8 @@ class TestClient:
         async with Provider(WHOLE).serving() as provider:
             model = OpenAIChatModel("m", base_url=provider.url)
             assert await model.complete(REQUEST) == MESSAGE
+            assert model._opened is not None
+            assert model._opened.max_retries == 0
             await model.close()
 
     @BOTH
