@@ -79,7 +79,7 @@ async def test_exceptions_stand_before_the_reply_one_for_each_attempt() -> None:
     assert (await model.complete(request(2, attempt=4))).content == "two"
     with pytest.raises(ModelTimeout):
         await model.complete(request(3))
-    with pytest.raises(ModelError, match="attempt 2 of iteration 3"):
+    with pytest.raises(ModelError, match="no reply for attempt 2 of iteration 3"):
         await model.complete(request(3, attempt=2))
 
 

@@ -186,6 +186,29 @@ async def test_a_child_has_a_tree_of_its_own(lab: Lab, desk: Desk) -> None:
     assert (await lab.during(parent.settle())).final_output == "mother done"
 
 
+async def test_live_events_are_of_one_turn(lab: Lab) -> None:
+    """DESIGN 5.12: who watches a turn sees its own events, live ones too, not those of its children."""
+    gate = Gate()
+
+    async def held(request):
+        await gate.passing()
+        return "child done"
+
+    _, parent, child, _ = await family(lab, agent(held, id="child"), streaming=True)
+
+    async def watch(turn: TurnRef) -> list[tuple[str, bool]]:
+        return [(event.turn_id, event.durable) async for event in turn.events()]
+
+    watchers = [asyncio.create_task(watch(turn)) for turn in (parent, child)]
+    await lab.idle()
+    gate.open()
+    await lab.during(parent.settle())
+    seen = [await lab.during(watcher) for watcher in watchers]
+
+    assert [{turn for turn, _ in events} for events in seen] == [{parent.id}, {child.id}]
+    assert all(False in {durable for _, durable in events} for events in seen)
+
+
 async def test_cancel_the_tree(lab: Lab, desk: Desk) -> None:
     """R24 (W-14), R07 (W-2), H140: cancel at the root ends the whole tree; nothing of it runs on, a late result changes nothing."""
     gate = Gate()

@@ -25,6 +25,7 @@ from turnhold import (
     RetryNotDue,
     RetryPolicy,
     Status,
+    SuspensionType,
     Usage,
 )
 from turnhold.testing import call
@@ -52,6 +53,16 @@ async def test_model_retry(lab: Lab) -> None:
     first, second = model_of(shop).requests
     assert first.messages == second.messages
     assert (first.attempt, second.attempt) == (1, 2)
+
+
+async def test_a_retry_is_nobodys_task(lab: Lab) -> None:
+    """DESIGN 4: a scheduled retry goes on by itself; the inbox has it only where its type is asked for."""
+    shop = agent(ModelOverloaded("busy"), "done", policy=retries(1))
+    runtime = await lab.runtime(shop)
+    view = await runtime.run(shop, "hi")
+
+    assert (await runtime.inbox()).items == ()
+    assert (await runtime.inbox(type=SuspensionType.RETRY)).items == view.suspensions
 
 
 async def test_no_delay(lab: Lab) -> None:
