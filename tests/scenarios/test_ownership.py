@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
@@ -423,6 +424,21 @@ async def test_memory_drops(lab: Lab, desk: Desk) -> None:
 
     assert (numbers.live_turns, numbers.effects, numbers.watched_trees) == (0, 0, 0)
     assert runtime._node.placement.tasks == {}
+
+
+async def test_nodes(lab: Lab) -> None:
+    """DESIGN 4: every node is listed with what it runs and when it was last there; one that has left is not."""
+    shop = agent("fine")
+    worker = await lab.runtime(shop, node="worker")
+    api = await lab.runtime(node="api", execute=False)
+    await lab.clock.advance(3600)
+
+    listed = {info.node: info for info in await api.nodes()}
+
+    assert {name: info.agents for name, info in listed.items()} == {"worker": (shop.key,), "api": ()}
+    assert all(timedelta(0) <= lab.clock.now() - info.seen_at <= timedelta(minutes=2) for info in listed.values())
+    await lab.close(worker)
+    assert [info.node for info in await api.nodes()] == ["api"]
 
 
 async def test_owner_dies_between_save_and_reply(lab: Lab, desk: Desk) -> None:
