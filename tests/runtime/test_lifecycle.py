@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
 from turnhold import (
+    Agent,
     AlreadyAnswered,
     AnswerPending,
     CommandIdReused,
@@ -15,6 +17,7 @@ from turnhold import (
     NotSuspended,
     Receipt,
     ResumeCommand,
+    Runtime,
     Status,
     SuspensionType,
     ToolMessage,
@@ -22,10 +25,13 @@ from turnhold import (
     WrongCommand,
 )
 from turnhold.store import base
+from turnhold.testing import ScriptedModel
 
 from .duo import LEASE, World
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from turnhold.actors.tools import ToolEffect
 
 
@@ -316,3 +322,20 @@ def test_a_command_sent_twice_and_accepted_by_the_save_that_ends_the_turn(store:
         assert world.started == []
 
     world.run(program())
+
+
+@pytest.mark.parametrize("ask", [Runtime.stop, lambda _: signal.raise_signal(signal.SIGTERM)], ids=["stop", "SIGTERM"])
+async def test_serve_ends_and_serves_again(ask: Callable[[Runtime], object]) -> None:
+    """`serve` opens the runtime, runs until it is asked to stop, and drains; the next time it does not remember that."""
+    runtime = Runtime("memory://", agents=[Agent("shop", model=ScriptedModel("hello"))])
+    for _ in range(2):
+        serving = asyncio.create_task(runtime.serve())
+        while not runtime.healthy:  # noqa: ASYNC110 - nothing tells that it is open
+            await asyncio.sleep(0)
+
+        view = await runtime.run("shop", "hi")
+        assert not serving.done()
+        ask(runtime)
+        await serving
+
+        assert (view.final_output, runtime.healthy) == ("hello", False)
