@@ -168,6 +168,7 @@ class Runtime:
 
         A start that is repeated with its `idempotency_key` finds the turn of the first one.
 
+        :param agent: one of this runtime's agents, or the id of one (then its active version).
         :raises AgentNotFound: if no such agent is known here.
         :raises ConversationBusy: if the conversation has an open turn.
         :raises IdempotencyKeyReused: if the key was used for another agent or input.
