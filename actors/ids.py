@@ -56,11 +56,6 @@ def partition_of(turn_id: str) -> int:
     return int(turn_id[:2], 16)
 
 
-def conversation_partition(conversation: str) -> int:
-    """Return the partition that holds a conversation's entry."""
-    return zlib.crc32(conversation.encode()) % PARTITIONS
-
-
 def wait_id(turn_id: str, correlation: str, number: int) -> str:
     """Name the n-th wait of a call (or of the turn itself, where the correlation is empty)."""
     return f"{turn_id}/{correlation}/{number}"

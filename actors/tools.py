@@ -20,7 +20,7 @@ from .model import ToolDefinition
 from .policies import ApprovalDecision
 from .record import JsonObject, Seconds
 from .signature import Binder, binder_of, binder_of_schema, describe, is_async, parameter_names, unwrapped
-from .turn import MASK
+from .turn import masked
 
 if TYPE_CHECKING:
     from .forms import FormDefinition
@@ -165,9 +165,7 @@ class Tool(Generic[P, R]):
 
     def mask(self, arguments: JsonObject) -> JsonObject:
         """Return arguments with the sensitive ones replaced."""
-        if not self.sensitive:
-            return arguments
-        return {key: MASK if key in self.sensitive else value for key, value in arguments.items()}
+        return masked(arguments, self.sensitive)
 
     def __repr__(self) -> str:
         return f"<Tool {self.name}>"

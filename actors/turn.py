@@ -7,6 +7,7 @@ meaning or removed. All times are store milliseconds.
 from __future__ import annotations
 
 import enum
+from collections.abc import Container
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -22,6 +23,11 @@ Ms: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
 """A time in store milliseconds, or 0; up to the end of the calendar."""
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 EffectKind: TypeAlias = Literal["once", "repeatable"]
+
+
+def masked(arguments: JsonObject, sensitive: Container[str]) -> JsonObject:
+    """Return arguments with the sensitive ones replaced."""
+    return {name: MASK if name in sensitive else value for name, value in arguments.items()}
 
 
 class Status(enum.StrEnum):

@@ -8,7 +8,7 @@ from .chat import ToolCall, Usage
 from .errors import TurnNotCompleted
 from .ids import root_of
 from .record import JsonObject, JsonValue, Record, Time, utc
-from .turn import MASK, CallRecord, OpenWait, Status, TurnState
+from .turn import CallRecord, OpenWait, Status, TurnState, masked
 from .waits import Phase, Suspension, SuspensionType
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ def pending_call(record: CallRecord) -> ToolCall:
     """Return a call as readers may see it: edited arguments marked, sensitive ones masked."""
     arguments = record.effective
     if record.sensitive:
-        arguments = {key: MASK if key in record.sensitive else value for key, value in arguments.items()}
+        arguments = masked(arguments, record.sensitive)
     return ToolCall(record.id, record.name, arguments, record.invalid, record.edited_by if record.edited is not None else None)
 
 

@@ -16,25 +16,14 @@ from ..actors.ids import call_key, is_turn_id, root_of, turn_of_wait
 from ..actors.machine.commands import from_receipt
 from ..actors.machine.draft import Outcome, Refusal
 from ..actors.machine.messages import MailMessage, Resume
-from ..actors.waits import CommandType, Receipt, ResumeCommand, Suspension, SuspensionType
+from ..actors.machine.waiting import accepts
+from ..actors.waits import Receipt, ResumeCommand, Suspension
 from ..store import base, codec
 from .errors import Rerouted, receipt_of
 from .placement import Placement
 from .views import waits_of
 from .watch import Watch
 from .world import World
-
-ANSWERS: dict[CommandType, frozenset[SuspensionType]] = {
-    CommandType.APPROVE_TOOL: frozenset({SuspensionType.TOOL_APPROVAL}),
-    CommandType.REJECT_TOOL: frozenset({SuspensionType.TOOL_APPROVAL}),
-    CommandType.USER_INPUT: frozenset({SuspensionType.USER_INPUT}),
-    CommandType.SUBMIT_FORM: frozenset({SuspensionType.USER_INPUT}),
-    CommandType.DECLINE: frozenset({SuspensionType.USER_INPUT}),
-    CommandType.RETRY: frozenset({SuspensionType.RETRY}),
-    CommandType.RERUN: frozenset({SuspensionType.IN_DOUBT}),
-    CommandType.GIVE_RESULT: frozenset({SuspensionType.IN_DOUBT}),
-    CommandType.FAIL_CALL: frozenset({SuspensionType.IN_DOUBT}),
-}
 
 
 class Commands:
@@ -143,9 +132,7 @@ class Commands:
     def _fits(item: Suspension, command: ResumeCommand) -> bool:
         if command.wait is not None:
             return item.correlation_id == command.wait
-        if item.type not in ANSWERS[command.type]:
-            return False
-        return item.type is not SuspensionType.USER_INPUT or (command.type is CommandType.USER_INPUT) == (item.form_key is None)
+        return accepts(item, command.type)
 
     async def _receipt(self, turn_id: str, command: ResumeCommand) -> Receipt | None:
         reply = await self._host.call(base.Find(root=root_of(turn_id), commands=(command.command_id or "",)))

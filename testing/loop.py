@@ -93,7 +93,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.clock.time.driven = False
         super().close()
 
-    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override] - asyncio leaves its callable untyped
         """Run a function in a thread, during which time stands still."""
         self.clock.busy(1)
         future = super().run_in_executor(executor, func, *args)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from .. import ids, schema
+from .. import schema
 from ..chat import CallEdited, UserMessage
 from ..events import EventType
 from ..record import JsonObject, JsonValue
@@ -194,7 +194,7 @@ def submit(draft: Draft, wait: OpenWait, value: JsonValue) -> None:
     """Hand form data over: to the model as its call's result, or to the function that asked, which is started again."""
     call, key = _of(draft, wait), wait.form_key or ""
     if call.attempt == 0:
-        calls.finish(draft, call, texts.dump({"status": "submitted", "formKey": key, "data": value}))
+        calls.finish(draft, call, texts.submitted(key, value))
         return
     forms: JsonObject = {**(call.forms or {}), key: value}
     draft.put(msgspec.structs.replace(call, status=CallStatus.PENDING, forms=forms))
@@ -239,9 +239,3 @@ _APPLY: dict[CommandType, Callable[[Draft, OpenWait, ResumeCommand], None]] = {
     CommandType.GIVE_RESULT: _give_result,
     CommandType.FAIL_CALL: _fail_call,
 }
-
-
-def receipt_keys(receipt: Receipt) -> tuple[str, str | None]:
-    """Return the wait and the call key under which a receipt is found."""
-    turn_id, correlation, _ = receipt.suspension_id.split("/")
-    return receipt.suspension_id, ids.call_key(turn_id, correlation) if correlation else None

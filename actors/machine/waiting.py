@@ -12,7 +12,7 @@ from ..forms import FormDefinition
 from ..policies import ApprovalDecision, OnExpiry
 from ..record import JsonObject, JsonValue, Seconds, milliseconds, utc
 from ..turn import CallRecord, CallStatus, OpenWait
-from ..waits import CommandType, Phase, SuspensionType
+from ..waits import CommandType, Phase, Suspension, SuspensionType
 from .draft import Draft
 
 ACCEPTS: dict[SuspensionType, frozenset[CommandType]] = {
@@ -24,7 +24,7 @@ ACCEPTS: dict[SuspensionType, frozenset[CommandType]] = {
 }
 
 
-def accepts(wait: OpenWait, type: CommandType) -> bool:
+def accepts(wait: OpenWait | Suspension, type: CommandType) -> bool:
     """Tell whether a kind of command answers a wait: text answers a plain question, data a form."""
     if type not in ACCEPTS[wait.type]:
         return False
