@@ -8,6 +8,8 @@ import importlib
 import json
 from typing import TYPE_CHECKING, Any
 
+import anyio.to_thread
+
 from ..actors.errors import InvalidDefinition, ModelError, ModelOverloaded, ModelRefused, ModelTimeout
 from ..actors.model import Delta, ModelRequest
 from ..actors.record import duration
@@ -101,11 +103,16 @@ class OpenAIChatModel:
         if client is not None:
             await client.close()
 
-    def _client(self) -> AsyncOpenAI:
+    async def _client(self) -> AsyncOpenAI:
+        """Return the client; one of our own is opened in a thread, since it reads the certificates of the machine from disk."""
         if self._given is not None:
             return self._given
         if self._opened is None:
-            self._opened = self._open()
+            opened = await anyio.to_thread.run_sync(self._open)
+            if self._opened is None:
+                self._opened = opened
+            else:  # another first request was quicker
+                await opened.close()
         return self._opened
 
     def _open(self) -> AsyncOpenAI:
@@ -122,7 +129,7 @@ class OpenAIChatModel:
     async def _create(self, request: ModelRequest, **streaming: Any) -> Any:
         import openai
 
-        client = self._client()
+        client = await self._client()
         seconds = duration(request.options.timeout).total_seconds()
         timeout = openai.Timeout(seconds, connect=min(seconds, _CONNECT))
         create: Any = client.chat.completions.create

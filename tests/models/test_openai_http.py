@@ -339,6 +339,15 @@ class TestClient:
             assert model._opened is not first
             await model.close()
 
+    async def test_opening_a_client_never_blocks_the_loop(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It looks for the machine's certificates on disk, wherever that says they are; two first requests share it."""
+        for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+            monkeypatch.delenv(name, raising=False)
+        async with Provider(WHOLE, WHOLE).serving() as provider:
+            model = OpenAIChatModel("m", base_url=provider.url, api_key="secret")
+            assert await asyncio.gather(model.complete(REQUEST), model.complete(REQUEST)) == [MESSAGE, MESSAGE]
+            await model.close()
+
     async def test_an_endpoint_of_ones_own_needs_no_key(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("OPENAI_API_KEY", raising=False)
         async with Provider(WHOLE).serving() as provider:
