@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from turnhold import Agent, AiMessage, ApprovalDecision, ChatMessage, ResumeCommand, ToolCall, UserMessage
+from turnhold import Agent, AiMessage, ApprovalDecision, ChatMessage, ResumeCommand, Status, ToolCall, UserMessage
 from turnhold.actors.history import readable
 from turnhold.actors.ids import root_id
 from turnhold.actors.machine import messages as m
@@ -17,8 +17,13 @@ from turnhold.actors.machine.handle import handle
 from turnhold.actors.policies import ExecutionPolicy
 from turnhold.actors.turn import CallRecord, CallStatus, Failure, TurnState
 
+from .lab import Desk
+
 START = 1_000_000
 LOST = Failure("ConnectionError", "lost")
+GATED = ApprovalDecision.require(expires_in=60)
+REFUND = ToolCall("c", "refund")
+DENIED = Failure("PermissionError", "denied")
 
 
 @dataclass
@@ -142,3 +147,23 @@ def machine(*tools: Any, **options: Any) -> Machine:
 
     policy = options.pop("policy", ExecutionPolicy())
     return Machine(Agent("shop", model=Nobody(), tools=tools, policy=policy, **options))
+
+
+def waiting(decision: ApprovalDecision = GATED, **options: Any) -> Machine:
+    """A turn whose one call waits for approval, until 60 s from the start."""
+    turn = machine(Desk().tool(approval=decision, **options))
+    turn.feed(turn.replied(REFUND))
+    assert turn.state.status is Status.WAITING_FOR_APPROVAL
+    return turn
+
+
+def approve(turn: Machine, **options: Any) -> ResumeCommand:
+    return ResumeCommand.approve_tool("c", **options)
+
+
+def running(effect: Any = "repeatable", policy: ExecutionPolicy | None = None, **options: Any) -> Machine:
+    """A turn whose one call runs as attempt 1."""
+    turn = machine(Desk().tool(effect=effect, **options), policy=policy or ExecutionPolicy())
+    turn.feed(turn.replied(REFUND))
+    assert turn.statuses == [CallStatus.RUNNING]
+    return turn

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from turnhold import (
@@ -20,35 +18,10 @@ from turnhold import (
 )
 from turnhold.actors.machine import messages as m
 from turnhold.actors.machine.draft import AskPolicy, Park, Refusal, RunTool, StopModel, StopTool
-from turnhold.actors.turn import CallStatus, Failure
+from turnhold.actors.turn import CallStatus
 
 from .lab import Desk, open_calls, result_of, talk
-from .machine import Machine, machine
-
-GATED = ApprovalDecision.require(expires_in=60)
-REFUND = ToolCall("c", "refund")
-DENIED = Failure("PermissionError", "denied")
-
-
-def waiting(decision: ApprovalDecision = GATED, **options: Any) -> Machine:
-    """A turn whose one call waits for approval, until 60 s from the start."""
-    turn = machine(Desk().tool(approval=decision, **options))
-    turn.feed(turn.replied(REFUND))
-    assert turn.state.status is Status.WAITING_FOR_APPROVAL
-    return turn
-
-
-def approve(turn: Machine, **options: Any) -> ResumeCommand:
-    return ResumeCommand.approve_tool("c", **options)
-
-
-def running(effect: Any = "repeatable", policy: ExecutionPolicy | None = None, **options: Any) -> Machine:
-    """A turn whose one call runs as attempt 1."""
-    turn = machine(Desk().tool(effect=effect, **options), policy=policy or ExecutionPolicy())
-    turn.feed(turn.replied(REFUND))
-    assert turn.statuses == [CallStatus.RUNNING]
-    return turn
-
+from .machine import DENIED, REFUND, approve, machine, running
 
 # ----------------------------------------------------------------------------------------------------------- faults
 
