@@ -225,7 +225,15 @@ class SnapshotTooLarge(TurnholdError):
 
 
 class StoreUnavailable(TurnholdError):
-    """The store did not answer in time. What was asked may or may not have happened; the same call may be made again."""
+    """The store did not answer in time. What was asked may or may not have happened; the same call may be made again.
+
+    `refused` is true where the store answered that it will not do it (it is full, or denies access): nothing has happened, and the
+    same call will not help.
+    """
+
+    def __init__(self, message: str = "", *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
 
 
 class ModelError(TurnholdError):

@@ -248,7 +248,7 @@ class Node:
 
         "Look everywhere" is answered by two batched questions: how far are the watched trees, and who that lives here has mail?
         """
-        seen: dict[str, tuple[int, int, str]] = {}
+        seen: dict[str, tuple[int, int, str, int]] = {}
         while True:
             self._doubt = asyncio.get_running_loop().create_future()
             await self.world.rest(self._doubt, self.poll_seconds)
@@ -259,7 +259,7 @@ class Node:
             except StoreUnavailable as error:
                 log.warning("watch_failed", error=str(error))
 
-    async def _look_at_watched(self, seen: dict[str, tuple[int, int, str]]) -> dict[str, tuple[int, int, str]]:
+    async def _look_at_watched(self, seen: dict[str, tuple[int, int, str, int]]) -> dict[str, tuple[int, int, str, int]]:
         roots = self.watch.roots()
         if not roots:
             return {}

@@ -81,8 +81,9 @@ class Runtime:
         check_whole("max_active", max_active, 1)
         check_whole("max_snapshot", max_snapshot, 4096)
         inputs.clock(clock)
+        opened = open_store(store)
         settings = Settings(
-            lease=bounded("lease", 10 if lease is None else lease, 1),
+            lease=bounded("lease", opened.lease_seconds if lease is None else lease, 1),
             max_active=max_active,
             drain=bounded("drain", drain),
             cancel_grace=bounded("cancel_grace", cancel_grace),
@@ -91,7 +92,7 @@ class Runtime:
             max_message=max_snapshot,
         )
         self._node = Node(
-            open_store(store),
+            opened,
             Agents(agents),
             node=node,
             execute=execute,

@@ -123,6 +123,7 @@ __all__ = [
     "ListNodes",
     "ListTurns",
     "ListWaits",
+    "Live",
     "Look",
     "Looked",
     "Mail",
@@ -139,6 +140,7 @@ __all__ = [
     "Progress",
     "Prune",
     "Quarantine",
+    "Quiet",
     "ReadEvents",
     "ReadHistory",
     "ReadMail",
@@ -198,6 +200,7 @@ def _foreign(text: str) -> InvalidDefinition:
 
 
 Bell: TypeAlias = Callable[[str, str], None]
+Live: TypeAlias = Callable[[str, bytes], None]
 
 
 class StoreCore(Protocol):
@@ -211,9 +214,15 @@ class StoreCore(Protocol):
 class StoreConnection(Protocol):
     """One node's use of a store.
 
-    `bell` (given to `connect`) is called on the loop with ("saved", turn) after a save and with ("work", turn) where
-    mail, a cancel or a new turn may need somebody; ("any", "") means look everywhere. It is a hint: it may be lost,
-    repeated, or come early.
+    `bell` (given to `connect`) is called on the loop with
+
+    * ("saved", turn) after a save;
+    * ("work", turn) where mail, a cancel or a new turn may need somebody;
+    * ("due", "turn wake agent@version"): a turn that nobody owns may be claimed from `wake` (store ms) on, by whoever knows the
+      agent (stores with `partitioned` tell it this way, others by "work");
+    * ("any", ""): look everywhere.
+
+    It is a hint: it may be lost, repeated, or come early.
     """
 
     async def call(self, op: Op) -> Reply:
@@ -232,22 +241,57 @@ class StoreConnection(Protocol):
         """Return nodes that are proved dead without waiting for their leases (SQLite: their lock can be taken)."""
         ...
 
+    def watch(self, root: str, *, live: bool) -> None:
+        """Somebody here watches a tree, with `live` also what is not stored: ring "saved" for it from now on.
+
+        Where that takes a subscription, "saved" is rung once for the tree when it stands. Each call is undone by an `unwatch`
+        with the same arguments.
+        """
+        ...
+
+    def unwatch(self, root: str, *, live: bool) -> None:
+        """Nobody watches any more as by one `watch` with these arguments."""
+        ...
+
+    def publish(self, root: str, body: bytes) -> None:
+        """Show a live event to those who watch the tree on other nodes, if there are any; may be lost. Not for this node."""
+        ...
+
 
 class TurnStore(Protocol):
     """A store that nodes connect to.
 
     `namespace` enters the ids that are made of idempotency keys. `poll_seconds` is how often a node must look for work
-    that no bell announced, `None` where the bell never fails.
+    that no bell announced, `None` where the bell never fails. `lease_seconds` is the lease where the user names none.
+    `partitioned`: looking for work costs by partition, so nodes share the partitions between them.
     """
 
     namespace: str
     poll_seconds: float | None
+    lease_seconds: float
+    partitioned: bool
 
-    async def connect(self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False) -> StoreConnection:
+    async def connect(
+        self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False, live: Live | None = None
+    ) -> StoreConnection:
         """Connect a node; `clock` gives wall milliseconds.
 
-        `inline` applies operations on the loop, without threads (virtual time).
+        `inline` applies operations on the loop, without threads (virtual time). `live` is called on the loop with (root, body)
+        for what other nodes publish of trees that are watched here with `live`.
 
         :raises StoreUnavailable: if the store is out of reach or of a format that this release does not know.
         """
         ...
+
+
+class Quiet:
+    """What a connection does where nothing is shown beyond the process: nothing."""
+
+    def watch(self, root: str, *, live: bool) -> None:
+        """Nothing to subscribe to."""
+
+    def unwatch(self, root: str, *, live: bool) -> None:
+        """Nothing to end."""
+
+    def publish(self, root: str, body: bytes) -> None:
+        """Nobody else sees it."""

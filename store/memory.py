@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .base import Bell, Op, Reply
+from .base import Bell, Live, Op, Quiet, Reply
 from .bells import rings
 from .memory_core import MemoryCore
 
@@ -21,6 +21,8 @@ class MemoryStore:
     """
 
     poll_seconds: float | None = None
+    lease_seconds = 10.0
+    partitioned = False
 
     def __init__(self, *, namespace: str = "") -> None:
         self.namespace = namespace
@@ -41,12 +43,14 @@ class MemoryStore:
         name = url.removeprefix("memory://")
         return cls.shared(name) if name else cls()
 
-    async def connect(self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False) -> MemoryConnection:
+    async def connect(
+        self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False, live: Live | None = None
+    ) -> MemoryConnection:
         """Connect a node; `inline` makes no difference here."""
         return MemoryConnection(self, bell, clock)
 
 
-class MemoryConnection:
+class MemoryConnection(Quiet):
     """One node's use of a memory store."""
 
     def __init__(self, store: MemoryStore, bell: Bell, clock: Callable[[], int]) -> None:

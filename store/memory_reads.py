@@ -38,8 +38,15 @@ class MemoryReads(MemoryTables):
 
     def versions(self, op: base.Versions, now: int) -> Reply:
         """Read how far turns are."""
-        rows = map(self._turns.get, op.turns)
-        return base.Progress(tuple((-1, 0, "") if row is None else (row.version, row.event_count, row.state) for row in rows))
+        return base.Progress(tuple(map(self._progress, op.turns)))
+
+    def _progress(self, turn: str) -> tuple[int, int, str, int]:
+        row = self._turns.get(turn)
+        if row is None:
+            return -1, 0, "", 0
+        tree = self._trees[row.root].turns if row.turn == row.root else ()
+        below = sum(self._turns[name].version for name in tree if name != turn)
+        return row.version, row.event_count, row.state, below
 
     def due(self, op: base.Due, now: int) -> Reply:
         """Read turns that may run."""

@@ -87,7 +87,7 @@ class Save(Op, frozen=True, kw_only=True):
     turns of the tree (dropped where terminal or absent). `cancel`: flags to raise on turns of the tree. END ends a quarantine,
     closes the turn's waits and answers the mail it leaves unread by `closing`; END of a root frees its conversation and starts
     `retention_ms` for the whole tree. `usage`: absolute (input, output, total) tokens and tool calls of this turn, summed per root
-    in the reply.
+    in the reply. `confirm`: a store with replicas waits until one has it; `Saved.confirmed` tells.
     """
 
     turn: str
@@ -116,6 +116,7 @@ class Save(Op, frozen=True, kw_only=True):
     closing: bytes = b""
     retention_ms: int = 7 * 86_400_000
     batch: int = 16
+    confirm: bool = False
 
 
 class Abandon(Op, frozen=True, kw_only=True):
@@ -229,11 +230,13 @@ class Versions(Op, frozen=True, kw_only=True):
 class Due(Op, frozen=True, kw_only=True):
     """Read turns without an owner whose wake has come (oldest first) and the next wake after now. DueTurns.
 
-    `offset` skips turns at the head, which nobody here may be able to run.
+    `offset` skips turns at the head, which nobody here may be able to run. `partitions` are those that matter, None all: a
+    hint, for stores where looking everywhere costs more.
     """
 
     limit: int = 64
     offset: int = 0
+    partitions: tuple[int, ...] | None = None
 
 
 class Expired(Op, frozen=True, kw_only=True):

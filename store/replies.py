@@ -132,7 +132,8 @@ class Renewed(Reply, frozen=True):
 class Saved(Reply, frozen=True):
     """The save landed (now, or before where `replayed`). `owned` tells whether the turn is still ours.
 
-    `mail` and `cancel` as in Claimed, where still owned. `usage` is the sum over the tree.
+    `mail` and `cancel` as in Claimed, where still owned. `usage` is the sum over the tree. `confirmed` is false where a
+    confirmation was asked for and no replica gave it in time: the save stands, but a failover may forget it.
     """
 
     version: int
@@ -142,6 +143,7 @@ class Saved(Reply, frozen=True):
     cancel: str | None = None
     usage: tuple[int, int, int, int] = (0, 0, 0, 0)
     replayed: bool = False
+    confirmed: bool = True
 
 
 class Fenced(Reply, frozen=True):
@@ -237,9 +239,12 @@ class EventBatches(Reply, frozen=True):
 
 
 class Progress(Reply, frozen=True):
-    """(version, last event, state) per turn; the version is -1 where the turn is absent."""
+    """(version, last event, state, saves below) per turn; the version is -1 where the turn is absent.
 
-    turns: tuple[tuple[int, int, str], ...]
+    "Saves below" grows with every save of a child of the tree; it is counted for roots, and 0 for children.
+    """
+
+    turns: tuple[tuple[int, int, str, int], ...]
 
 
 class DueTurns(Reply, frozen=True):

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, unquote
 
 from ..actors.checks import shown
 from ..actors.errors import InvalidDefinition, StoreUnavailable
-from .base import Bell, Op, Reply, StoreConnection
+from .base import Bell, Live, Op, Quiet, Reply, StoreConnection
 from .bells import Rings, rings
 from .sqlite_core import SqliteCore
 from .sqlite_nodes import NodeLock, with_key, with_name
@@ -35,6 +35,8 @@ class SqliteStore:
     """Turns in a SQLite file. `poll_seconds`: bells between processes may be missed."""
 
     poll_seconds: float | None = 1.0
+    lease_seconds = 10.0
+    partitioned = False
 
     def __init__(self, path: str | Path, *, synchronous: str = "full", namespace: str = "") -> None:
         if synchronous.lower() not in SYNCHRONOUS:
@@ -56,7 +58,9 @@ class SqliteStore:
             raise InvalidDefinition(f"unknown option {min(unknown)!r} in {shown(url)}")
         return cls(path, synchronous=options.get("synchronous", "full"))
 
-    async def connect(self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False) -> StoreConnection:
+    async def connect(
+        self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False, live: Live | None = None
+    ) -> StoreConnection:
         """Connect a node.
 
         :raises StoreUnavailable: if the file cannot be opened, or is of a format that this release does not know.
@@ -77,7 +81,7 @@ class SqliteStore:
             raise StoreUnavailable(f"cannot lock a node's file beside {self.path}: {fault}") from fault
 
 
-class SqliteConnection:
+class SqliteConnection(Quiet):
     """One node's use of a file, through a thread of its own."""
 
     def __init__(self, store: SqliteStore, node: str, bell: Bell, clock: Callable[[], int]) -> None:
@@ -154,7 +158,7 @@ class SqliteConnection:
             self._bell(kind, turn)
 
 
-class InlineConnection:
+class InlineConnection(Quiet):
     """One node's use of a file on the loop itself, one commit an operation: for virtual time."""
 
     def __init__(self, store: SqliteStore, node: str, bell: Bell, clock: Callable[[], int]) -> None:

@@ -65,9 +65,10 @@ class SqliteReads(SqliteTables):
 
     def versions(self, op: base.Versions, now: int) -> Reply:
         """Read how far turns are."""
-        read = "SELECT version, event_count, state FROM turns WHERE turn = ?"
+        below = "SELECT coalesce(sum(version), 0) FROM turns AS child WHERE child.root = turns.turn"
+        read = f"SELECT version, event_count, state, ({below}) FROM turns WHERE turn = ?"  # noqa: S608 - no value in it
         rows = [self._run(read, (turn,)).fetchone() for turn in op.turns]
-        return base.Progress(tuple((-1, 0, "") if row is None else row for row in rows))
+        return base.Progress(tuple((-1, 0, "", 0) if row is None else row for row in rows))
 
     def due(self, op: base.Due, now: int) -> Reply:
         """Read turns that may run."""

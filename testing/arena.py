@@ -10,7 +10,7 @@ from ..actors.agent import Agent
 from ..actors.errors import StoreUnavailable
 from ..runtime.runtime import Runtime, node_of
 from ..store import base
-from ..store.base import Bell, Op, Reply, StoreConnection, TurnStore
+from ..store.base import Bell, Live, Op, Reply, StoreConnection, TurnStore
 from ..store.rules import OPERATIONS
 from .clock import VirtualClock
 from .crashes import Crash, Point
@@ -63,13 +63,18 @@ class GatedStore:
     def __init__(self, store: TurnStore, gate: Gate, witness: Witness) -> None:
         self.namespace = store.namespace
         self.poll_seconds = store.poll_seconds
+        self.lease_seconds = store.lease_seconds
+        self.partitioned = store.partitioned
         self._store = store
         self._gate = gate
         self._witness = witness
 
-    async def connect(self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False) -> StoreConnection:
+    async def connect(
+        self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False, live: Live | None = None
+    ) -> StoreConnection:
         """Connect a node."""
-        return GatedConnection(await self._store.connect(node, bell, clock, inline=inline), self._gate, self._witness)
+        connection = await self._store.connect(node, bell, clock, inline=inline, live=live)
+        return GatedConnection(connection, self._gate, self._witness)
 
 
 @final
@@ -83,6 +88,7 @@ class GatedConnection:
         self.now = connection.now
         self.dead_nodes: Callable[[], Sequence[str]] = connection.dead_nodes
         self.close = connection.close
+        self.watch, self.unwatch, self.publish = connection.watch, connection.unwatch, connection.publish
 
     async def call(self, op: Op) -> Reply:
         """Apply an operation."""

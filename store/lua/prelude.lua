@@ -15,7 +15,7 @@
 -- Keys of a turn, always named in this order:
 --   t hash: st state S R A T, own activation, nd node, ep epoch, lu lease end, v version, sid last save id, sc schema,
 --           ss status, ev number of events, cx open cancel, ca acknowledged cancel, cr crashes, q quarantine,
---           qa since, us usage, su usage of the tree (in the root's), pa parent, ag agent, av its version,
+--           qa since, us usage, su and tv usage and saves of the tree (in the root's), pa parent, ag agent, av its version,
 --           cv conversation, tn tenant, dg digest, cre created, upd updated. Fields that say nothing are absent or
 --           empty. A value over 64 bytes makes Redis store all of them in a larger form (about 1 KB more).
 --   i list: unread mail, message id \0 command \0 wait \0 at \0 body

@@ -61,6 +61,8 @@ if turn.usage ~= usage then
   if ROOT == key.t then set('su', total) else call('HSET', ROOT, 'su', total) end
 end
 
+if ROOT ~= key.t then call('HINCRBY', ROOT, 'tv', 1) end
+
 -- By exact id, never by position: after a failover the head may be mail that this owner has not seen. It may also have
 -- forgotten mail that this owner has consumed: its id must count as seen when the sender repeats it.
 for _, message in ipairs(args()) do

@@ -8,7 +8,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from turnhold.store.base import Bell, Op, Reply, StoreConnection, TurnStore
+from turnhold.store.base import Bell, Live, Op, Reply, StoreConnection, TurnStore
 from turnhold.store.rules import OPERATIONS
 
 
@@ -18,6 +18,8 @@ class SpyStore:
     def __init__(self, inner: TurnStore, event: Callable[..., None]) -> None:
         self.namespace = inner.namespace
         self.poll_seconds = inner.poll_seconds
+        self.lease_seconds = inner.lease_seconds
+        self.partitioned = inner.partitioned
         self.counts: Counter[str] = Counter()
         self._inner = inner
         self._event = event
@@ -25,12 +27,14 @@ class SpyStore:
         self._points: list[Point] = []
         self._rung = asyncio.Event()
 
-    async def connect(self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False) -> StoreConnection:
+    async def connect(
+        self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False, live: Live | None = None
+    ) -> StoreConnection:
         def heard(kind: str, turn: str) -> None:
             bell(kind, turn)
             self._rung.set()
 
-        inner = await self._inner.connect(node, heard, clock, inline=inline)
+        inner = await self._inner.connect(node, heard, clock, inline=inline, live=live)
         self._connection = SpyConnection(self, inner)
         return self._connection
 
@@ -92,6 +96,7 @@ class SpyConnection:
 
     def __init__(self, store: SpyStore, inner: StoreConnection) -> None:
         self._store, self._inner = store, inner
+        self.watch, self.unwatch, self.publish = inner.watch, inner.unwatch, inner.publish
         self._under_way = 0
         self._quiet = asyncio.Event()
         self._thawed = asyncio.Event()

@@ -262,7 +262,7 @@ class Ghost:
         assert isinstance(reply, b.Progress)
         known = [self.turns.get(name) for name in op.turns]
         want = [(-1, 0) if turn is None else (turn.version, turn.event_count) for turn in known]
-        expect([(version, last) for version, last, _ in reply.turns] == want, "progress is wrong", want)
+        expect([(version, last) for version, last, *_ in reply.turns] == want, "progress is wrong", want)
 
     def _due(self, op: b.Due, reply: b.Reply, now: int) -> None:
         assert isinstance(reply, b.DueTurns)

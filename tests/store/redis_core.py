@@ -191,8 +191,10 @@ class RedisCore:
 
     def versions(self, op: base.Versions, now: int) -> Reply:
         """Read how far turns are."""
-        rows = [self.client.hmget(self.keys.turn(turn, "t")[0], "v", "ev", "st") for turn in op.turns]
-        return base.Progress(tuple((-1, 0, "") if v is None else (int(v), int(ev), st.decode()) for v, ev, st in rows))
+        rows = [self.client.hmget(self.keys.turn(turn, "t")[0], "v", "ev", "st", "tv") for turn in op.turns]
+        return base.Progress(
+            tuple((-1, 0, "", 0) if v is None else (int(v), int(ev), st.decode(), int(tv or 0)) for v, ev, st, tv in rows)
+        )
 
     def due(self, op: base.Due, now: int) -> Reply:
         """Read turns that may run."""

@@ -110,7 +110,7 @@ async def test_retention_keeps_or_drops_a_tree_together(ops: Ops) -> None:
         assert await ops(b.Look(turn=name)) == b.Gone()
     assert await ops(b.Find(root=turn, commands=("cmd",))) == b.Found((None,))
     assert await ops(b.ListTurns()) == b.TurnListing((), None)
-    assert await ops(b.Versions(turns=(turn,))) == b.Progress(((-1, 0, ""),))
+    assert await ops(b.Versions(turns=(turn,))) == b.Progress(((-1, 0, "", 0),))
     assert isinstance(await ops(b.Create(new=make.new(turn))), b.Created)
 
 
@@ -241,7 +241,7 @@ async def test_history_and_events_are_read_in_parts(ops: Ops) -> None:
     assert [batch[0] for batch in (await ops(b.ReadEvents(turn=turn, limit=2))).batches] == [1, 2]
     claimed, _ = await ops.claim(turn, tail=3)
     assert claimed.tail == (b"2", b"3", b"4")
-    assert await ops(b.Versions(turns=(turn,))) == b.Progress(((2, 5, "A"),))
+    assert await ops(b.Versions(turns=(turn,))) == b.Progress(((2, 5, "A", 0),))
     assert await ops(b.ReadHistory(turn=make.root())) == b.Entries(())
     assert await ops(b.ReadEvents(turn=make.root())) == b.EventBatches((), 0, terminal=False)
 
