@@ -257,6 +257,10 @@ class StoreConnection(Protocol):
         """Show a live event to those who watch the tree on other nodes, if there are any; may be lost. Not for this node."""
         ...
 
+    def wants(self, root: str) -> bool:
+        """Tell whether somebody on another node may be watching the tree with `live`; cheap, asked before each live event."""
+        ...
+
 
 class TurnStore(Protocol):
     """A store that nodes connect to.
@@ -295,3 +299,7 @@ class Quiet:
 
     def publish(self, root: str, body: bytes) -> None:
         """Nobody else sees it."""
+
+    def wants(self, root: str) -> bool:
+        """Nobody else watches."""
+        return False

@@ -14,7 +14,7 @@ import msgspec
 from ..actors.chat import HistoryEntry
 from ..actors.errors import SnapshotCorrupt, SnapshotTooLarge, SnapshotTooNew
 from ..actors.events import Event, EventType
-from ..actors.ids import root_of
+from ..actors.ids import is_turn_id, root_of
 from ..actors.machine.draft import Outcome
 from ..actors.machine.messages import MailMessage
 from ..actors.record import JsonObject, utc
@@ -34,10 +34,27 @@ _encode = msgspec.msgpack.Encoder().encode
 _state = msgspec.msgpack.Decoder(TurnState, ext_hook=_refused)
 _entry = msgspec.msgpack.Decoder(HistoryEntry, ext_hook=_refused)
 _events = msgspec.msgpack.Decoder(list[RawEvent], ext_hook=_refused)
+_raw = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _mail = msgspec.msgpack.Decoder(MailMessage, ext_hook=_refused)
 _outcome = msgspec.msgpack.Decoder(Outcome, ext_hook=_refused)
 _receipt = msgspec.msgpack.Decoder(Receipt, ext_hook=_refused)
 _suspension = msgspec.msgpack.Decoder(Suspension, ext_hook=_refused)
+
+
+class LiveEvent(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """An event that is not stored, on its way to the watchers of other nodes; `at` is store time in milliseconds."""
+
+    turn_id: str
+    parent_turn_id: str | None
+    agent_id: str
+    agent_version: str
+    type: EventType
+    at: int
+    data: JsonObject
+    epoch: int
+
+
+_live = msgspec.msgpack.Decoder(LiveEvent, ext_hook=_refused)
 
 
 def encode_state(state: TurnState, limit: int) -> bytes:
@@ -81,6 +98,11 @@ def encode_events(events: Sequence[RawEvent]) -> bytes:
     return _encode(events) if events else b""
 
 
+def join_events(bodies: Sequence[bytes]) -> bytes:
+    """Join the events of several saves into those of one, untouched and in order."""
+    return _encode([event for body in bodies if body for event in _raw.decode(body)]) if any(bodies) else b""
+
+
 def decode_events(state: EventSource, first: int, epoch: int, body: bytes) -> list[Event]:
     """Decode the events of one save, numbered from `first`."""
     return [
@@ -115,6 +137,26 @@ def event_of(
         durable=sequence > 0,
         epoch=epoch,
     )
+
+
+def encode_live(event: Event) -> bytes:
+    """Encode a live event. :raises ValueError, TypeError, OverflowError, RecursionError: if its data is nothing that is stored."""
+    at = round(event.at.timestamp() * 1000)
+    source = (event.turn_id, event.parent_turn_id, event.agent_id, event.agent_version)
+    return _encode(LiveEvent(*source, event.type, at, event.data, event.epoch))
+
+
+def decode_live(root: str, body: bytes) -> Event:
+    """Decode a live event of a tree. :raises SnapshotCorrupt: if it cannot be read, or is of another tree."""
+    live = _decode(_live, root, body)
+    source = EventSource(live.turn_id, live.parent_turn_id, live.agent_id, live.agent_version)
+    try:
+        event = event_of(source, live.type, live.at, live.data, epoch=live.epoch)
+    except (ValueError, OverflowError, OSError) as error:
+        raise SnapshotCorrupt(root, f"a time of {live.at} ms") from error
+    if event.root_turn_id != root or not is_turn_id(event.turn_id):
+        raise SnapshotCorrupt(root, f"an event of turn {live.turn_id!r}")
+    return event
 
 
 def encode_mail(message: MailMessage, limit: int) -> bytes:

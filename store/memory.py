@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .base import Bell, Live, Op, Quiet, Reply
+from .base import Bell, Live, Op, Reply
 from .bells import rings
 from .memory_core import MemoryCore
 
@@ -28,6 +28,7 @@ class MemoryStore:
         self.namespace = namespace
         self.core = MemoryCore()
         self.bells: list[Bell] = []
+        self.live: dict[str, dict[Live, int]] = {}  # by root: where what is not stored is shown, and how often that was asked
 
     @classmethod
     def shared(cls, name: str) -> MemoryStore:
@@ -47,17 +48,18 @@ class MemoryStore:
         self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False, live: Live | None = None
     ) -> MemoryConnection:
         """Connect a node; `inline` makes no difference here."""
-        return MemoryConnection(self, bell, clock)
+        return MemoryConnection(self, bell, clock, live)
 
 
-class MemoryConnection(Quiet):
+class MemoryConnection:
     """One node's use of a memory store."""
 
-    def __init__(self, store: MemoryStore, bell: Bell, clock: Callable[[], int]) -> None:
+    def __init__(self, store: MemoryStore, bell: Bell, clock: Callable[[], int], live: Live | None) -> None:
         self._store = store
         self._apply = store.core.apply
         self._clock = clock
         self._bell = bell
+        self._live = live
         store.bells.append(bell)
 
     async def call(self, op: Op) -> Reply:
@@ -72,6 +74,9 @@ class MemoryConnection(Quiet):
         """Leave. A second time does nothing."""
         if self._bell in self._store.bells:
             self._store.bells.remove(self._bell)
+        if self._live is not None:
+            for root in [root for root, watchers in self._store.live.items() if self._live in watchers]:
+                self._drop(root, self._live)
 
     def now(self) -> int:
         """Return the store's time in milliseconds."""
@@ -80,3 +85,33 @@ class MemoryConnection(Quiet):
     def dead_nodes(self) -> Sequence[str]:
         """Return nothing: in one process nobody dies alone."""
         return ()
+
+    def watch(self, root: str, *, live: bool) -> None:
+        """Show what is published of a tree; "saved" is rung here in any case."""
+        if live and self._live is not None:
+            watchers = self._store.live.setdefault(root, {})
+            watchers[self._live] = watchers.get(self._live, 0) + 1
+
+    def unwatch(self, root: str, *, live: bool) -> None:
+        """End one `watch`."""
+        watchers = self._store.live.get(root, {})
+        if live and self._live is not None and self._live in watchers:
+            watchers[self._live] -= 1
+            if not watchers[self._live]:
+                self._drop(root, self._live)
+
+    def _drop(self, root: str, watcher: Live) -> None:
+        watchers = self._store.live[root]
+        del watchers[watcher]
+        if not watchers:
+            del self._store.live[root]
+
+    def publish(self, root: str, body: bytes) -> None:
+        """Show a live event to the other nodes that watch the tree."""
+        for watcher in list(self._store.live.get(root, ())):
+            if watcher != self._live:
+                watcher(root, body)
+
+    def wants(self, root: str) -> bool:
+        """Tell whether another node watches the tree with `live`."""
+        return any(watcher != self._live for watcher in self._store.live.get(root, ()))

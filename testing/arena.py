@@ -88,7 +88,8 @@ class GatedConnection:
         self.now = connection.now
         self.dead_nodes: Callable[[], Sequence[str]] = connection.dead_nodes
         self.close = connection.close
-        self.watch, self.unwatch, self.publish = connection.watch, connection.unwatch, connection.publish
+        self.watch, self.unwatch = connection.watch, connection.unwatch
+        self.publish, self.wants = connection.publish, connection.wants
 
     async def call(self, op: Op) -> Reply:
         """Apply an operation."""

@@ -96,7 +96,8 @@ class SpyConnection:
 
     def __init__(self, store: SpyStore, inner: StoreConnection) -> None:
         self._store, self._inner = store, inner
-        self.watch, self.unwatch, self.publish = inner.watch, inner.unwatch, inner.publish
+        self.watch, self.unwatch = inner.watch, inner.unwatch
+        self.publish, self.wants = inner.publish, inner.wants
         self._under_way = 0
         self._quiet = asyncio.Event()
         self._thawed = asyncio.Event()
