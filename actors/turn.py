@@ -113,7 +113,7 @@ class CallRecord(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_de
 
     An approval belongs to this record and to `digest` (of name and arguments); `allowed` says that policy or person let it run.
     `attempt` counts starts of the function; `activation` made the last one. `forms` holds submitted data by form key. `failures`
-    counts failed attempts, `crashes` attempts that a lost owner left open.
+    counts failed attempts (of a `once` call, those that never began), `crashes` attempts that a lost owner left open.
     """
 
     id: str

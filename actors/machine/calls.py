@@ -9,8 +9,10 @@ from ..record import JsonObject
 from ..turn import CallRecord, CallStatus
 from . import ending, texts
 from .draft import Draft
-from .messages import FormAsked, HandOff, ToolFailed, ToolReturned
+from .messages import FormAsked, HandOff, NotStarted, ToolFailed, ToolReturned
 from .waiting import open_doubt, open_form, open_retry
+
+FIRST_BACK_OFF, MOST_BACK_OFF = 1000, 60_000
 
 
 def _running(draft: Draft, call_id: str, attempt: int) -> CallRecord | None:
@@ -67,6 +69,22 @@ def form_asked(draft: Draft, message: FormAsked) -> None:
     if draft.state.ending is not None:
         return finish(draft, call, texts.failed("cancelled", "The turn ended while the call asked for a form."))
     return open_form(draft, call, message.form)
+
+
+def not_started(draft: Draft, message: NotStarted) -> None:
+    """An attempt has not begun: another one, under the next number, is made later, and later each time.
+
+    The wait is in the snapshot, so the turn needs no process for it; no effect had a result, so that is no progress.
+    """
+    if (call := _running(draft, message.call_id, message.attempt)) is None:
+        return None
+    data: JsonObject = {"toolCallId": call.id, "toolName": call.name, "errorType": "NotStarted", "error": message.why}
+    draft.emit(EventType.TOOL_FAILED, data)
+    if draft.state.ending is not None:
+        return finish(draft, call, texts.failed("cancelled", "The call was not started."))
+    call = draft.put(msgspec.structs.replace(call, failures=call.failures + 1))
+    delay = min(MOST_BACK_OFF, FIRST_BACK_OFF << min(call.failures - 1, 6))
+    return open_retry(draft, call, delay - int(delay * draft.context.spread / 4), message.why, call.failures)
 
 
 def lost(draft: Draft, call: CallRecord, why: str) -> None:

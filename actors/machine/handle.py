@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..turn import TurnState
-from . import activate, advance, calls, children, commands, deadlines, ending, policy, replies
+from . import activate, advance, calls, children, commands, deadlines, ending, policy, replies, rewound
 from .draft import Context, Draft, Outcome
 from .messages import (
     Activated,
@@ -18,10 +18,12 @@ from .messages import (
     Message,
     ModelFailed,
     ModelReplied,
+    NotStarted,
     PolicyDecided,
     PolicyFailed,
     Received,
     Resume,
+    Rewound,
     StartChild,
     Suspend,
     ToolFailed,
@@ -61,6 +63,10 @@ def take(draft: Draft, message: Message) -> None:
             calls.failed(draft, message)
         case FormAsked():
             calls.form_asked(draft, message)
+        case NotStarted():
+            calls.not_started(draft, message)
+        case Rewound():
+            rewound.rewound(draft, message)
         case DeadlinePassed():
             deadlines.passed(draft)
         case HandOff():

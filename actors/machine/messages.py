@@ -13,7 +13,7 @@ from ..chat import AiMessage, UserMessage
 from ..forms import FormDefinition
 from ..policies import ApprovalDecision, ExecutionPolicy
 from ..record import JsonObject, JsonValue
-from ..turn import Failure, Status
+from ..turn import EffectKind, Failure, Status
 from ..waits import Receipt, ResumeCommand
 
 
@@ -147,6 +147,28 @@ class FormAsked(msgspec.Struct, gc=False, frozen=True):
     form: FormDefinition[Any]
 
 
+class NotStarted(msgspec.Struct, gc=False, frozen=True):
+    """An attempt of a call is known not to have begun, for a reason that will pass."""
+
+    call_id: str
+    attempt: int
+    why: str
+
+
+class Start(msgspec.Struct, gc=False, frozen=True):
+    """A call's function was started: the number of its newest attempt, and the call's effect."""
+
+    call_id: str
+    attempt: int
+    effect: EffectKind
+
+
+class Rewound(msgspec.Struct, gc=False, frozen=True):
+    """The store has gone back behind saves of this turn; `started` are starts that their owner knows of."""
+
+    started: tuple[Start, ...]
+
+
 class DeadlinePassed(msgspec.Struct, gc=False, frozen=True):
     """Some deadline of the turn is due."""
 
@@ -174,6 +196,8 @@ Message: TypeAlias = (
     | ToolReturned
     | ToolFailed
     | FormAsked
+    | NotStarted
+    | Rewound
     | DeadlinePassed
     | HandOff
     | Fault

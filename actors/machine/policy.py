@@ -43,20 +43,23 @@ def consider(draft: Draft, call: CallRecord) -> None:
     except ArgumentsInvalid as error:
         faults: list[JsonValue] = [{"path": path, "message": text} for path, text in error.faults]
         return refuse(draft, call, "invalid_arguments", "The arguments do not fit the tool's parameters.", faults=faults)
-    call = draft.put(
-        msgspec.structs.replace(
-            call,
-            sequential=tool.sequential or draft.policy.sequential,
-            cancellable=tool.cancellable,
-            sensitive=tuple(tool.sensitive),
-        )
-    )
+    call = draft.put(frozen(draft, call, tool))
     if tool.forms:
         return _ask_form(draft, call, tool.forms)
     if asks(agent, tool):
         draft.actions.append(AskPolicy(call.id))
         return None
     return decide(draft, call, tool, decision_of(tool.approval))
+
+
+def frozen(draft: Draft, call: CallRecord, tool: Tool[..., Any]) -> CallRecord:
+    """Return a call's record with what of its tool holds for as long as the call lives."""
+    return msgspec.structs.replace(
+        call,
+        sequential=tool.sequential or draft.policy.sequential,
+        cancellable=tool.cancellable,
+        sensitive=tuple(tool.sensitive),
+    )
 
 
 def refuse(draft: Draft, call: CallRecord, type: str, message: str, **more: JsonValue) -> None:

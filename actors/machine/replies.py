@@ -10,7 +10,7 @@ import msgspec
 from ..chat import AiMessage, ToolCall
 from ..events import EventType
 from ..record import JsonObject
-from ..turn import CallRecord, Status
+from ..turn import CallRecord, Status, TurnState
 from ..waits import MAX_ID, Phase
 from . import ending, limits
 from .draft import Draft
@@ -83,9 +83,9 @@ def _named(draft: Draft, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """
     named: list[ToolCall] = []
     for index, call in enumerate(calls):
-        name = call.id if _usable(call.id) and not _used(draft, call.id) else ""
+        name = call.id if _usable(call.id) and not used(draft.state, call.id) else ""
         number = 0
-        while not name or _used(draft, name):
+        while not name or used(draft.state, name):
             suffix = f"_{number}" if number else ""
             name = f"call_{draft.state.iteration_count}_{index}{suffix}"
             number += 1
@@ -102,8 +102,9 @@ def _mark(call_id: str) -> bytes:
     return zlib.crc32(call_id.encode()).to_bytes(4, "big")
 
 
-def _used(draft: Draft, call_id: str) -> bool:
-    marks, mark = draft.state.call_marks, _mark(call_id)
+def used(state: TurnState, call_id: str) -> bool:
+    """Tell whether a call of the turn has, or had, this id."""
+    marks, mark = state.call_marks, _mark(call_id)
     at = marks.find(mark)
     while at >= 0 and at % 4:
         at = marks.find(mark, at + 1)
