@@ -37,8 +37,12 @@ from .host import Host
 from .intake import Intake
 from .log import log
 from .mailbox import Mailbox
+from .rewind import recover
+from .saving import Saver
 from .watch import Rested
 from .world import gather
+
+MOST_STARTS = 1024
 
 
 class Actor:
@@ -56,8 +60,10 @@ class Actor:
         self.extend(sent)
         self.mailbox = Mailbox()
         self.intake = Intake(self)
+        self.saver = Saver(self)
         self.messages: list[ChatMessage] | None = None
         self.edited = True
+        self.started: dict[str, m.Start] = {}
         self.asking: set[str] = set()
         self.stopping: set[str] = set()
         self.tasks: dict[asyncio.Task[None], str] = {}
@@ -66,6 +72,7 @@ class Actor:
         self.seen: Usage | None = None
         self.accepting = True
         self.lost = False
+        self.forgotten = False  # the store has forgotten what this activation cannot repeat
         self._fault: Exception | None = None
 
     # ------------------------------------------------------------------------------------------------ what others ask
@@ -97,6 +104,16 @@ class Actor:
         """The lease is lost: stop, save nothing, tell nobody."""
         self.lost = True
         self.mailbox.ring()
+        self.saver.wake()
+
+    def known_starts(self) -> list[m.Start]:
+        """Return the starts this activation knows of: its own, and those that the state had from earlier ones."""
+        starts = {
+            call.id: m.Start(call.id, call.attempt, call.effect)
+            for call in self.state.calls
+            if call.attempt and call.activation != self.token.activation
+        }
+        return [*{**starts, **self.started}.values()]
 
     def interrupt(self) -> None:
         """End what runs here without waiting for it, and give the turn away; a thread cannot be ended, its call stays as it is."""
@@ -126,8 +143,12 @@ class Actor:
         """Return the model request that the turn's history asks for."""
         if self.messages is None:
             self.edited = True
+            expected = self.state.message_count
             reply = await self.host.call(base.ReadHistory(turn=self.turn_id, limit=1 << 30))
             assert isinstance(reply, base.Entries)
+            if len(reply.bodies) < expected:  # the store has gone back behind a save it had acknowledged
+                self.forgotten = True
+                raise StoreUnavailable(f"of {expected} history entries the store has {len(reply.bodies)} left")
             self.messages = readable(codec.decode_entries(self.turn_id, reply.bodies))
         agent, state = self.executor, self.state
         return ModelRequest(
@@ -166,11 +187,14 @@ class Actor:
             while not self.lost and await self._round():
                 pass
         except (LeaseLost, StoreUnavailable) as error:
+            self.lost = True
             log.warning("activation_lost", turn=self.turn_id, epoch=self.token.epoch, error=str(error))
         finally:
             self.accepting = False
             self.intake.reroute()
             await self._stop_effects()
+        if self.lost:
+            await recover(self)
 
     async def _round(self) -> bool:
         """Take in what has come and save what it changes; tell whether the actor lives on."""
@@ -250,17 +274,15 @@ class Actor:
             if isinstance(action, CallModel) and self.messages is not None and self.owns():
                 self._start_model(action)
                 asked = True
-        sent = self.host.world.monotonic()
-        reply = await self.host.call(op)
+        op, reply = await self.saver.save(op, draft.state.children)
         if not isinstance(reply, base.Saved):
             raise self._refused(op, reply)
-        self.extend(sent)
         self.version = reply.version
         self.state = draft.state
         self._fault = None
         self._shown(draft, owned=reply.owned)
         self.intake.saved(draft.receipts, reply)
-        self._act(draft, flagged=reply.cancel is not None, asked=asked)
+        self._act(draft, flagged=reply.cancel is not None, unconfirmed=op.confirm and not reply.confirmed, asked=asked)
         self.intake.tell(answers)
         return reply.owned and op.mode is not base.Mode.END
 
@@ -274,6 +296,7 @@ class Actor:
                 self.host.settings,
                 stored,
                 self.intake.consumed,
+                self.saver.rewinds,
             )
         except (SnapshotTooLarge, UnicodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
             if self._fault is None:
@@ -297,6 +320,7 @@ class Actor:
 
     def _refused(self, op: base.Save, reply: base.Reply) -> Exception:
         self.lost = True
+        self.forgotten = isinstance(reply, base.Behind | base.Conflict)
         if isinstance(reply, base.Conflict):
             return VersionConflict(self.turn_id, op.version, reply.version)
         return LeaseLost(self.turn_id)
@@ -334,11 +358,12 @@ class Actor:
 
     # ------------------------------------------------------------------------------------------------------- effects
 
-    def _act(self, draft: Draft, *, flagged: bool = False, asked: bool = False) -> None:
+    def _act(self, draft: Draft, *, flagged: bool = False, unconfirmed: bool = False, asked: bool = False) -> None:
         """Carry out what a saved draft asks for; `asked`: its model request has left already (and may even be answered).
 
-        Between the save and a tool's start stand two checks: is the lease certainly ours, and has no cancel come with the
-        acknowledgement? Where not, the attempt is known not to have started. Nor is one started that the same draft stops.
+        Between the save and a tool's start stand three checks: is the lease certainly ours, has no cancel come with the
+        acknowledgement, and (of a `once` tool) has a replica confirmed the save, where that was asked for? Where not, the attempt
+        is known not to have started. Nor is one started that the same draft stops.
         """
         stopped = {action.call_id for action in draft.actions if isinstance(action, StopTool)}
         for action in draft.actions:
@@ -347,7 +372,7 @@ class Actor:
                     if not asked:
                         self._start_model(action)
                 case RunTool():
-                    self._start_tool(action, flagged=flagged or action.call_id in stopped)
+                    self._start_tool(action, flagged=flagged or action.call_id in stopped, unconfirmed=unconfirmed)
                 case AskPolicy():
                     call = draft.call(action.call_id)
                     if call is not None:
@@ -373,7 +398,7 @@ class Actor:
         task = self._start(effects.ask_model(self, action.iteration, action.failures), "model", ended)
         self.model_task = task
 
-    def _start_tool(self, action: RunTool, *, flagged: bool) -> None:
+    def _start_tool(self, action: RunTool, *, flagged: bool, unconfirmed: bool) -> None:
         call = next((call for call in self.state.calls if call.id == action.call_id), None)
         if call is None:
             return None
@@ -383,6 +408,12 @@ class Actor:
             text = effects.texts.failed("cancelled", "The call was not started.")
             self.mailbox.tell(m.ToolFailed(call.id, call.attempt, "interrupted", Failure("Cancelled", "not started"), text))
             return None
+        if unconfirmed and call.effect == "once":
+            self.mailbox.tell(m.NotStarted(call.id, call.attempt, "no replica of the store has confirmed its start"))
+            return None
+        self.started[call.id] = m.Start(call.id, call.attempt, call.effect)
+        if len(self.started) > MOST_STARTS:
+            del self.started[next(iter(self.started))]
         self._start(effects.run_tool(self, call), f"tool {call.id}")
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from ..store.base import Op, Reply
+from .counters import Counters
 from .settings import Settings
 from .watch import Watch
 from .world import World
@@ -16,6 +17,7 @@ class Host(Protocol):
     world: World
     settings: Settings
     watch: Watch
+    counters: Counters
     services: object
     node: str
     execute: bool

@@ -97,10 +97,16 @@ class Intake:
                 actor.mailbox.ring()
 
     def _opened(self) -> list[m.Received]:
-        """Decode the mail at hand; what cannot be read is consumed and refused, so that it never stands in the way."""
+        """Decode the mail at hand; what cannot be read is consumed and refused, so that it never stands in the way.
+
+        Mail that this activation has consumed already is there again when the store has gone back: it must not be taken twice. The
+        save that consumes it once more finds that out.
+        """
         opened: list[m.Received] = []
         for item in self._mail:
             self.consumed.append(item.message_id)
+            if self._actor.saver.log.took(item.message_id):
+                continue
             try:
                 message = codec.decode_mail(self._actor.turn_id, item.body)
             except SnapshotCorrupt as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ..actors.events import Event
 from ..actors.ids import call_key
 from ..actors.machine.advance import in_flight, next_deadline, startable
-from ..actors.machine.draft import ChildTurn, Draft, Outcome, Refusal
+from ..actors.machine.draft import ChildTurn, Draft, Outcome, Refusal, RunTool
 from ..actors.machine.messages import ChildEnded
 from ..actors.turn import SCHEMA, OpenWait, TurnState
 from ..actors.view import suspension_of
@@ -63,10 +63,12 @@ def save_of(
     settings: Settings,
     answered: Sequence[tuple[str, Outcome]],
     consumed: Sequence[str],
+    rewinds: int = 0,
 ) -> base.Save:
     """Return the one save that carries a draft.
 
     :param answered: answers to mail (not to local messages), to be stored as replies.
+    :param rewinds: how often the store has gone back under this activation.
     :raises SnapshotTooLarge: if a part of it is over the limit; nothing of it may be used then.
     """
     state = draft.state
@@ -80,7 +82,7 @@ def save_of(
         turn=state.turn_id,
         token=token,
         version=version,
-        save_id=f"{token.activation[:16]}.{version}",  # an activation sends one save of a version, perhaps several times
+        save_id=save_id(token, version, rewinds),
         mode=mode,
         lease_ms=settings.lease,
         wake=wake,
@@ -103,7 +105,23 @@ def save_of(
         closing=codec.encode_outcome(_closing(state)) if mode is base.Mode.END else b"",
         retention_ms=settings.retention,
         batch=settings.batch,
+        confirm=settings.confirm == "all" or (settings.confirm == "once" and _starts_once(draft)),
     )
+
+
+def save_id(token: base.Token, version: int, rewinds: int) -> str:
+    """Return the name of the one save of a version that an activation sends, perhaps several times, until the store goes back."""
+    name = f"{token.activation[:16]}.{version}"
+    return f"{name}.r{rewinds}" if rewinds else name
+
+
+def _starts_once(draft: Draft) -> bool:
+    for action in draft.actions:
+        if isinstance(action, RunTool):
+            call = draft.call(action.call_id)
+            if call is not None and call.effect == "once":
+                return True
+    return False
 
 
 def _closing(state: TurnState) -> Outcome:

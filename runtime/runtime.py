@@ -27,7 +27,7 @@ from .hooks import Listener
 from .node import Node
 from .records import ConversationRef, NodeInfo, Statistics
 from .ref import TurnRef
-from .settings import Settings, bounded
+from .settings import Confirm, Settings, bounded, confirmed
 from .starting import StartRequest, start
 from .world import Clock
 
@@ -55,6 +55,8 @@ class Runtime:
     :param drain: how long running effects may go on when the runtime is left.
     :param cancel_grace: how long a cancelled turn waits for tools that cannot be interrupted.
     :param retention: how long a tree is kept behind its root's end.
+    :param confirm: ``"once"``: a `once` tool starts only when a replica of the store has the save of its start; ``"all"``: every
+        save asks for that. A store without replicas has nothing to confirm and takes it as given.
     :param max_snapshot: the largest snapshot and the largest message that is stored, in bytes.
     :raises InvalidDefinition: if an argument is wrong.
     """
@@ -73,6 +75,7 @@ class Runtime:
         drain: Seconds = 20,
         cancel_grace: Seconds = 10,
         retention: Seconds = WEEK,
+        confirm: Confirm | None = None,
         max_snapshot: int = 1 << 20,
         clock: Clock | None = None,
     ) -> None:
@@ -90,6 +93,7 @@ class Runtime:
             retention=bounded("retention", retention, 1),
             max_snapshot=max_snapshot,
             max_message=max_snapshot,
+            confirm=confirmed(confirm),
         )
         self._node = Node(
             opened,

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import msgspec
 
 from ..actors.checks import check_span, shown
 from ..actors.errors import InvalidDefinition
 from ..actors.record import Seconds, milliseconds
 
+Confirm: TypeAlias = Literal["once", "all"]
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Durations in milliseconds, sizes in bytes.
 
     `margin` is how long before the lease's end an owner stops by itself; `grace` how long behind it others wait before they take
-    over; `tail` how many history entries come with a claim; `command_batch` how much mail is read at once.
+    over; `tail` how many history entries come with a claim; `batch` how much mail is read at once; `confirm` which
+    saves a replica must have before a `once` tool starts behind them.
     """
 
     lease: int
@@ -28,6 +33,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     batch: int = 16
     max_calls: int = 128
     operation: int = 3000
+    confirm: Confirm | None = None
 
     @property
     def renew(self) -> int:
@@ -59,3 +65,10 @@ def bounded(name: str, value: Seconds, least: float = 0.0) -> int:
     if found < least * 1000:
         raise InvalidDefinition(f"{name} must be at least {least} s, not {shown(value)}")
     return found
+
+
+def confirmed(value: object) -> Confirm | None:
+    """Return a setting of `confirm`. :raises InvalidDefinition: if it is none."""
+    if value not in (None, "once", "all"):
+        raise InvalidDefinition(f'confirm must be "once", "all" or None, not {shown(value)}')
+    return value

@@ -1,0 +1,196 @@
+"""When the store has gone back: what an owner has saved since its claim, to be saved again, or made up for.
+
+A failover may forget the newest saves of a turn. Where the log still holds all of those, they are repeated in one save, and nothing
+has happened. Where it does not, the turn goes on from what the store has; but what has been started out there stays started.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from ..actors.errors import SnapshotCorrupt, SnapshotTooLarge, SnapshotTooNew, StoreUnavailable
+from ..actors.machine import messages as m
+from ..actors.machine.draft import Context
+from ..actors.machine.handle import handle
+from ..actors.machine.rewound import unknown_to
+from ..actors.turn import SCHEMA
+from ..store import base, codec
+from . import persist
+from .log import log
+
+if TYPE_CHECKING:
+    from .actor import Actor
+
+LOG_SAVES, LOG_BYTES = 256, 256 * 1024
+T = TypeVar("T")
+
+
+class SaveLog:
+    """The newest saves of an activation that the store has acknowledged, without their snapshots; bounded in number and bytes."""
+
+    __slots__ = ("_bytes", "_saves", "_sizes")
+
+    def __init__(self) -> None:
+        self._saves: deque[base.Save] = deque()
+        self._sizes: deque[int] = deque()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._saves)
+
+    def add(self, op: base.Save) -> None:
+        """Remember a save. One that repeats earlier ones takes their place; the oldest make room, the newest always stays."""
+        while self._saves and self._saves[-1].version >= op.version:
+            self._saves.pop()
+            self._bytes -= self._sizes.pop()
+        size = _size(op)
+        self._saves.append(msgspec.structs.replace(op, snapshot=b""))
+        self._sizes.append(size)
+        self._bytes += size
+        while len(self._saves) > 1 and (len(self._saves) > LOG_SAVES or self._bytes > LOG_BYTES):
+            self._saves.popleft()
+            self._bytes -= self._sizes.popleft()
+
+    def took(self, message_id: str) -> bool:
+        """Tell whether a remembered save has consumed this mail: where it is there again, the store has gone back."""
+        return any(message_id in op.consumed for op in self._saves)
+
+    def since(self, behind: base.Behind) -> list[base.Save] | None:
+        """Return all saves that the store has forgotten, oldest first; `None` where they are not all here."""
+        saves = [op for op in self._saves if op.version >= behind.version]
+        if not saves:
+            return None
+        first = saves[0]
+        found = (first.version, first.messages.at, first.events.at)
+        return saves if found == (behind.version, behind.message_count, behind.event_count) else None
+
+
+def _size(op: base.Save) -> int:
+    size = 512 + sum(map(len, op.messages.bodies)) + len(op.events.body)
+    for receipt in op.receipts:
+        size += len(receipt.body)
+    for reply in op.replies:
+        size += len(reply.body)
+    for wait in op.opened:
+        size += len(wait.body)
+    for new in op.create:
+        size += len(new.snapshot) + sum(map(len, new.messages.bodies))
+    return size
+
+
+def _all(saves: Iterable[base.Save], part: Callable[[base.Save], Iterable[T]]) -> tuple[T, ...]:
+    return tuple([item for op in saves for item in part(op)])
+
+
+def merged(forgotten: list[base.Save], op: base.Save, behind: base.Behind, children: Collection[str], save_id: str) -> base.Save:
+    """Return the one save that carries an activation from what the store has left to where `op` would have brought it.
+
+    What the store has not forgotten is skipped there. A wait that one save opened and a later one closed is not opened again. A
+    child that a forgotten save has created, and whose end this turn has seen, is not created again: it would run a second time.
+
+    :param children: the children that the turn still waits for, or owes an end.
+    """
+    saves = [*forgotten, op]
+    closed = _all(saves, lambda save: save.closed)
+    create = [new for save in forgotten for new in save.create if new.turn in children]
+    opened = _all(saves, lambda save: save.opened)
+    return msgspec.structs.replace(
+        op,
+        version=behind.version,
+        save_id=save_id,
+        messages=base.Messages(behind.message_count, _all(saves, lambda save: save.messages.bodies)),
+        events=base.Events(
+            behind.event_count, sum(save.events.count for save in saves), codec.join_events([save.events.body for save in saves])
+        ),
+        progress=any(save.progress for save in saves),
+        ack_cancel=any(save.ack_cancel for save in saves),
+        consumed=tuple(dict.fromkeys(_all(saves, lambda save: save.consumed))),
+        receipts=_all(saves, lambda save: save.receipts),
+        replies=_all(saves, lambda save: save.replies),
+        opened=tuple([wait for wait in opened if wait.id not in closed]),
+        closed=closed,
+        create=(*create, *op.create),
+        deliver=_all(saves, lambda save: save.deliver),
+        cancel=_all(saves, lambda save: save.cancel),
+        confirm=any(save.confirm for save in saves),
+    )
+
+
+# ------------------------------------------------------------------------------------------------- what cannot be repeated
+
+
+async def recover(actor: Actor) -> None:
+    """Look, when an activation has lost its turn, whether the store has gone back behind starts it knows of, and mark them.
+
+    All effects of the activation have ended. A turn that others have taken over as it was needs nothing: then its state has every
+    start that was ever acknowledged.
+    """
+    started = actor.known_starts()
+    if not started and not actor.forgotten:
+        return
+    try:
+        await _recover(actor, started)
+    except (StoreUnavailable, SnapshotCorrupt, SnapshotTooNew, SnapshotTooLarge) as error:
+        log.error("rewind_not_recovered", turn=actor.turn_id, calls=[start.call_id for start in started], error=str(error))
+
+
+async def _recover(actor: Actor, started: list[m.Start]) -> None:
+    host, token = actor.host, actor.token
+    look = await host.call(base.Look(turn=actor.turn_id))
+    if not isinstance(look, base.Looked):
+        return _forgotten(actor, started)  # the turn itself is forgotten
+    behind, forgotten = unknown_to(codec.decode_state(actor.turn_id, look.schema, look.snapshot), started)
+    _forgotten(actor, forgotten)
+    ours = (look.activation, look.epoch) == (token.activation, token.epoch)
+    if behind:
+        await _claim(actor, behind, ours=ours)
+    elif ours and actor.forgotten:
+        await host.call(base.Abandon(turn=actor.turn_id, token=token))
+    return None
+
+
+def _forgotten(actor: Actor, starts: list[m.Start]) -> None:
+    """Say that starts of `once` calls are known to nobody any more: there is no record of the call to mark."""
+    for start in starts:
+        if start.effect == "once":
+            actor.host.counters.forgotten += 1
+            log.error("once_call_forgotten", turn=actor.turn_id, call=start.call_id, attempt=start.attempt)
+
+
+async def _claim(actor: Actor, behind: list[m.Start], *, ours: bool) -> None:
+    """Own the turn as the store has it now, mark what it has forgotten, and give it back.
+
+    Under a token that still holds this is a claim repeated by its own activation, which brings the state and lets nobody in
+    between. Where the claim was forgotten, too, others may be quicker: then nothing can be marked.
+    """
+    host, settings = actor.host, actor.host.settings
+    by = base.ClaimBy(
+        activation=actor.token.activation if ours else host.new_id(),
+        node=host.node,
+        lease_ms=settings.lease,
+        schema=SCHEMA,
+        batch=1,
+    )
+    claimed = await host.call(base.Claim(turn=actor.turn_id, by=by))
+    if not isinstance(claimed, base.Claimed):
+        return _forgotten(actor, behind)
+    token = base.Token(by.activation, claimed.epoch)
+    state = codec.decode_state(actor.turn_id, claimed.schema, claimed.snapshot)
+    context = Context(
+        now=host.now(), activation=by.activation, agent=actor.agent, execute=False, cancel_grace=settings.cancel_grace
+    )
+    draft = handle(state, [m.Rewound(tuple(behind))], context)
+    op = persist.save_of(draft, token, claimed.version, settings, (), (), actor.saver.rewinds + 1)
+    if op.mode is not base.Mode.END:
+        # handed off, also where calls seem to run: nothing runs here any more, and the next owner finds them left behind
+        op = msgspec.structs.replace(op, mode=base.Mode.HAND_OFF, wake=None)
+    reply = await host.call(op)
+    if not isinstance(reply, base.Saved):
+        return _forgotten(actor, behind)
+    log.warning("turn_rewound", turn=actor.turn_id, version=reply.version, calls=[start.call_id for start in behind])
+    host.watch.ring(actor.turn_id)
+    return None

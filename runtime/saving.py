@@ -1,0 +1,96 @@
+"""How an activation's saves reach the store: again while its outcome is unknown, and with what the store has forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from ..actors.errors import StoreUnavailable
+from ..store import base
+from . import persist
+from .errors import Crashed
+from .log import log
+from .rewind import SaveLog, merged
+
+if TYPE_CHECKING:
+    from .actor import Actor
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+
+
+class Saver:
+    """Sends the saves of one activation, one at a time. `rewinds` counts how often the store was found to have gone back."""
+
+    __slots__ = ("_actor", "_pause", "log", "rewinds")
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+        self._pause: asyncio.Future[None] | None = None
+        self.log = SaveLog()
+        self.rewinds = 0
+
+    async def save(self, op: base.Save, children: Collection[str]) -> tuple[base.Save, base.Reply]:
+        """Return the save that the store has decided about, and its reply; only a `Saved` has changed anything.
+
+        Behind means that the token still holds but saves were forgotten: they are sent again with this one, as one save.
+
+        :param children: the turn's open children, as `op` has them.
+        :raises StoreUnavailable: if the outcome is unknown and the lease may be over, or the store has refused.
+        """
+        sent = op
+        while True:
+            reply = await self._send(sent)
+            if isinstance(reply, base.Saved):
+                if reply.owned:
+                    self.log.add(sent)
+                if sent.confirm and not reply.confirmed:
+                    self._actor.host.counters.note_unconfirmed(self._actor.host.world, self._actor.turn_id)
+                return sent, reply
+            if not isinstance(reply, base.Behind):
+                return sent, reply
+            self.rewinds += 1
+            self._actor.host.counters.rewinds += 1
+            log.warning("store_went_back", turn=self._actor.turn_id, version=op.version, stored=reply.version)
+            forgotten = self.log.since(reply)
+            if forgotten is None:
+                return sent, reply
+            name = persist.save_id(op.token, reply.version, self.rewinds)
+            sent = merged(forgotten, op, reply, children, name)
+
+    async def _send(self, op: base.Save) -> base.Reply:
+        """Send one save until its outcome is known, for as long as the lease is certainly ours.
+
+        The lease counts from before the call that has applied it: the last one, or, where that found the save there, any of them.
+        """
+        world = self._actor.host.world
+        first = world.monotonic()
+        pause = FIRST_PAUSE
+        while True:
+            sent = world.monotonic()
+            try:
+                reply = await self._actor.host.call(op)
+            except Crashed:
+                raise
+            except StoreUnavailable as error:
+                if error.refused:
+                    log.exception("store_refused", turn=self._actor.turn_id, version=op.version)
+                    raise
+                await self._rest(pause * (0.5 + 0.5 * world.spread()))
+                if not self._actor.owns():
+                    raise
+                pause = min(2 * pause, LONGEST_PAUSE)
+                continue
+            if isinstance(reply, base.Saved):
+                self._actor.extend(first if reply.replayed else sent)
+            return reply
+
+    async def _rest(self, seconds: float) -> None:
+        if self._actor.owns():
+            self._pause = asyncio.get_running_loop().create_future()
+            await self._actor.host.world.rest(self._pause, seconds)
+
+    def wake(self) -> None:
+        """End a pause: the turn is not ours any more."""
+        if self._pause is not None and not self._pause.done():
+            self._pause.set_result(None)
