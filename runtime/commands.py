@@ -19,22 +19,20 @@ from ..actors.machine.messages import MailMessage, Resume
 from ..actors.machine.waiting import accepts
 from ..actors.waits import Receipt, ResumeCommand, Suspension
 from ..store import base, codec
+from .answers import Answers
 from .errors import Rerouted, receipt_of
 from .placement import Placement
 from .views import waits_of
-from .watch import Watch
-from .world import World
 
 
 class Commands:
     """Sends messages to turns and brings their answers back."""
 
-    def __init__(self, placement: Placement, watch: Watch, world: World, period: float | None) -> None:
+    def __init__(self, placement: Placement) -> None:
         self._placement = placement
         self._host = placement.host
-        self._watch = watch
-        self._world = world
-        self._period = period
+        self._world = placement.host.world
+        self._answers = Answers(placement.host)
 
     async def submit(self, turn_id: str, command: ResumeCommand, timeout: float) -> Receipt:
         """Deliver a command and return its receipt (see `TurnRef.submit`)."""
@@ -170,7 +168,8 @@ class Commands:
                 if isinstance(found, asyncio.Future):
                     future = found
                 elif found is None:
-                    return await self._answer(turn_id, message_id, end)
+                    body = await self._answers.wait(turn_id, message_id, end)
+                    return None if body is None else codec.decode_outcome(turn_id, body)
                 else:
                     return found
             try:
@@ -225,21 +224,3 @@ class Commands:
         """Return a claim, where this node may own the turn."""
         placement = self._placement
         return None if placement.here(turn_id) or placement.free <= 0 else placement.claim_by()
-
-    async def _answer(self, turn_id: str, message_id: str, end: float) -> Outcome | None:
-        """Wait for the answer that the owner's save stores; bells are hints, the poll is the guarantee."""
-        subscription = self._watch.add(turn_id, each=True)
-        try:
-            while True:
-                subscription.rung = False
-                reply = await self._host.call(base.ReadReplies(turn=turn_id, message_ids=(message_id,)))
-                assert isinstance(reply, base.Found)
-                if reply.bodies[0] is not None:
-                    return codec.decode_outcome(turn_id, reply.bodies[0])
-                left = end - self._world.monotonic()
-                if left <= 0:
-                    return None
-                pause = left if self._period is None else min(left, self._period)
-                await self._world.rest(subscription.armed(), pause)
-        finally:
-            self._watch.drop(turn_id, subscription)

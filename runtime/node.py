@@ -11,7 +11,6 @@ from ..actors.ids import base32
 from ..store import base
 from .agents import Agents
 from .commands import Commands
-from .counters import Counters
 from .drain import drain
 from .errors import Crashed
 from .hooks import Listener
@@ -19,6 +18,7 @@ from .log import log
 from .placement import Placement
 from .settings import Settings
 from .watch import Watch
+from .watching import Watching
 from .world import Clock, World, gather
 
 REPEATS = 3
@@ -61,17 +61,16 @@ class Node:
         self.services = services
         self.settings = settings
         self.watch = Watch(listeners)
-        self.counters = Counters()
         # under a virtual clock all nodes are in this process, where bells do not fail
         self.poll_seconds = None if self.world.clock.virtual else store.poll_seconds
         self.draining = False
         self.dead = False
         self.placement = Placement(self, agents)
-        self.commands = Commands(self.placement, self.watch, self.world, self.poll_seconds)
+        self.commands = Commands(self.placement)
+        self.watching = Watching(self.placement)
         self.fault: Fault | None = None
         self._connection: base.StoreConnection | None = None
         self._parts: list[asyncio.Task[None]] = []
-        self._doubt: asyncio.Future[None] | None = None
         self._dying: asyncio.Task[None] | None = None
 
     # ---------------------------------------------------------------------------------------------------------- store
@@ -122,8 +121,7 @@ class Node:
         else:
             self.placement.ring()
             self.placement.alarm()
-            if self._doubt is not None and not self._doubt.done():
-                self._doubt.set_result(None)
+            self.watching.ring()
 
     # ----------------------------------------------------------------------------------------------------- life cycle
 
@@ -142,7 +140,9 @@ class Node:
         if self._connection is not None:
             raise InvalidDefinition("this Runtime is open already")
         virtual = self.world.clock.virtual
-        self._connection = await self.store.connect(self.node, self._bell, self.world.now, inline=virtual)
+        connect, heard = self.store.connect, self.watch.heard
+        self._connection = await connect(self.node, self._bell, self.world.now, inline=virtual, live=heard)
+        self.watch.connect(self._connection)
         self.draining = self.dead = False
         self._dying = None
         await self.beat()
@@ -150,7 +150,7 @@ class Node:
         period, dead = reap if virtual else min(reap, 0.5), self._connection.dead_nodes
         parts: dict[str, Part] = {"renewer": self.placement.renew, "keeper": self._keep}
         if self.poll_seconds is not None:
-            parts["watcher"] = self._watch_store
+            parts["watcher"] = lambda: self.watching.run(self.poll_seconds)
         if self.execute:
             parts["poller"] = lambda: self.placement.poll(self.poll_seconds)
             parts["reaper"] = lambda: self.placement.reap(period, dead)
@@ -179,7 +179,7 @@ class Node:
             finally:  # also where this is cancelled, again and again
                 self._parts = []
                 connection, self._connection = self._connection, None
-                self.watch.ring_all()  # who still waits here is told that nobody will ring any more
+                self.watch.disconnect()  # who still waits here is told that nobody will ring any more
                 try:
                     if connection is not None:
                         await connection.close()
@@ -210,9 +210,9 @@ class Node:
         await gather(tasks)
         self._parts = []
         connection, self._connection = self._connection, None
+        self.watch.disconnect()
         if connection is not None:
             await connection.close()
-        self.watch.ring_all()
 
     async def beat(self, *, leave: bool = False) -> None:
         """Announce the node, or take it off the list."""
@@ -244,32 +244,3 @@ class Node:
                 await self.call(base.Prune())
             except StoreUnavailable as error:
                 log.warning("prune_failed", error=str(error))
-
-    async def _watch_store(self) -> None:
-        """Find out what other processes have done, where the store cannot ring for each of it.
-
-        "Look everywhere" is answered by two batched questions: how far are the watched trees, and who that lives here has mail?
-        """
-        seen: dict[str, tuple[int, int, str, int]] = {}
-        while True:
-            self._doubt = asyncio.get_running_loop().create_future()
-            await self.world.rest(self._doubt, self.poll_seconds)
-            try:
-                seen = await self._look_at_watched(seen)
-                if self.placement.actors:
-                    await self.placement.renew_now()
-            except StoreUnavailable as error:
-                log.warning("watch_failed", error=str(error))
-
-    async def _look_at_watched(self, seen: dict[str, tuple[int, int, str, int]]) -> dict[str, tuple[int, int, str, int]]:
-        roots = self.watch.roots()
-        if not roots:
-            return {}
-        reply = await self.call(base.Versions(turns=roots))
-        assert isinstance(reply, base.Progress)
-        self.watch.ring_wide()
-        found = dict(zip(roots, reply.turns, strict=True))
-        for root, progress in found.items():
-            if seen.get(root) != progress:
-                self.watch.ring(root)
-        return found

@@ -197,6 +197,8 @@ class TurnRef:
 
     async def _events(self, after: int, *, live: bool, follow: bool) -> AsyncGenerator[Event]:
         async with self._watching(each=True, live=live) as subscription:
+            if follow:
+                self._listen(subscription)
             look = await self._look()
             source = codec.EventSource(self._id, look.parent, look.agent, look.agent_version)
             while True:
@@ -220,7 +222,8 @@ class TurnRef:
                     event = subscription.live.popleft()
                     if event.turn_id == self._id:
                         yield event
-                await self._node.world.rest(subscription.armed(), self._node.poll_seconds)
+                self._listen(subscription)
+                await subscription.armed()
 
     async def revive(self, *, by: str | None = None) -> None:
         """End the quarantine of the turn; it may run again at once.
@@ -263,7 +266,12 @@ class TurnRef:
         try:
             yield subscription
         finally:
-            self._node.watch.drop(self._id, subscription)
+            self._node.watch.drop(subscription)
+
+    def _listen(self, subscription: Subscription) -> None:
+        """Hear what other nodes do with the turn before waiting for it; who lives here tells by itself, also when it leaves."""
+        if self._node.placement.live(self._id) is None:
+            self._node.watch.listen(subscription)
 
     def _check_id(self) -> None:
         if not is_turn_id(self._id):
@@ -280,12 +288,13 @@ class TurnRef:
         """Wait until a condition holds.
 
         Where the turn lives here and has no tree, its last save is handed over as it is; everything else is read from the store.
+        No condition begins to hold by the passing of time alone: a wake that comes makes a tree runnable, never settled, and what
+        then happens changes the tree. So this rests until it is rung (by a bell, or by the node's poll), or its limit is over.
         """
         node = self._node
         limit = inputs.optional_seconds("timeout", timeout)
         end = None if limit is None else node.world.monotonic() + limit
-        subscription = node.watch.add(self._id)
-        try:
+        async with self._watching() as subscription:
             look_now = node.placement.live(self._id) is None
             while True:
                 rested, subscription.rested = subscription.rested, None
@@ -296,7 +305,7 @@ class TurnRef:
                         return view
                 elif look_now:
                     look = await self._look()
-                    subscription.wide = look.live_turns > 1 or look.parent is not None
+                    subscription.read(look)
                     view = views.view_of_look(look)
                     if done(view, look):
                         return view
@@ -304,10 +313,8 @@ class TurnRef:
                 left = None if end is None else end - node.world.monotonic()
                 if left is not None and left <= 0:
                     raise TimeoutError(f"turn {self._id} has not settled within {duration(limit or 0)}")
-                pause = node.poll_seconds if left is None else min(left, node.poll_seconds or left)
-                await node.world.rest(subscription.armed(), pause)
-        finally:
-            node.watch.drop(self._id, subscription)
+                self._listen(subscription)
+                await node.world.rest(subscription.armed(), left)
 
     async def _raise_flag(self, cause: str) -> None:
         """Cancel the turn; of one that has ended, the children: one that was discarded could not do that itself."""
