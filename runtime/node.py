@@ -11,6 +11,7 @@ from ..actors.ids import base32
 from ..store import base
 from .agents import Agents
 from .commands import Commands
+from .counters import Counters
 from .drain import drain
 from .errors import Crashed
 from .hooks import Listener
@@ -61,6 +62,7 @@ class Node:
         self.services = services
         self.settings = settings
         self.watch = Watch(listeners)
+        self.counters = Counters()
         # under a virtual clock all nodes are in this process, where bells do not fail
         self.poll_seconds = None if self.world.clock.virtual else store.poll_seconds
         self.draining = False
