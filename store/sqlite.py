@@ -20,8 +20,9 @@ from ..actors.checks import shown
 from ..actors.errors import InvalidDefinition, StoreUnavailable
 from .base import Bell, Live, Op, Quiet, Reply, StoreConnection
 from .bells import Rings, rings
+from .node_names import with_key, with_name
 from .sqlite_core import SqliteCore
-from .sqlite_nodes import NodeLock, with_key, with_name
+from .sqlite_nodes import NodeLock
 from .sqlite_writer import Answer, Writer
 
 Future: TypeAlias = "asyncio.Future[Reply]"

@@ -11,10 +11,7 @@ import sqlite3
 import sys
 from pathlib import Path
 
-import msgspec
-
-from . import base
-from .base import Op, Reply
+from .node_names import MARK, name_of
 from .sqlite_core import SqliteCore
 
 _held: set[int] = set()
@@ -58,8 +55,6 @@ else:
 
     os.register_at_fork(after_in_child=_let_go)
 
-MARK = "~"
-CLAIMS = (base.Create, base.Deliver, base.Cancel)
 # What a dead node has announced stays for a while (somebody may start it again), but not beside what its successor announces.
 SUCCEEDED = """
     DELETE FROM nodes WHERE node = :key AND EXISTS (
@@ -122,36 +117,3 @@ class NodeLock:
             return False
         drop(descriptor)
         return True
-
-
-def with_key(op: Op, key: str) -> Op:
-    """Return an operation in which the node that claims, or announces itself, is called by its key."""
-    if isinstance(op, base.Beat):
-        return msgspec.structs.replace(op, node=op.node + MARK + key.rpartition(MARK)[2])
-    if isinstance(op, base.Claim):
-        return msgspec.structs.replace(op, by=msgspec.structs.replace(op.by, node=key))
-    if isinstance(op, CLAIMS) and op.claim is not None:
-        return msgspec.structs.replace(op, claim=msgspec.structs.replace(op.claim, node=key))
-    return op
-
-
-def with_name(reply: Reply) -> Reply:
-    """Return a reply in which nodes are called by their names again."""
-    if isinstance(reply, base.Held | base.Looked) and reply.node is not None:
-        return msgspec.structs.replace(reply, node=name_of(reply.node))
-    if isinstance(reply, base.Delivered | base.Fenced) and reply.owner is not None:
-        return msgspec.structs.replace(reply, owner=name_of(reply.owner))
-    if isinstance(reply, base.Nodes):
-        return msgspec.structs.replace(
-            reply, nodes=tuple(msgspec.structs.replace(row, node=name_of(row.node)) for row in reply.nodes)
-        )
-    if isinstance(reply, base.TurnListing):
-        return msgspec.structs.replace(
-            reply, turns=tuple(msgspec.structs.replace(turn, node=turn.node and name_of(turn.node)) for turn in reply.turns)
-        )
-    return reply
-
-
-def name_of(key: str) -> str:
-    """Return the name of the node in a key."""
-    return key.rpartition(MARK)[0] or key

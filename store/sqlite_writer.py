@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 from ..actors.errors import StoreUnavailable
 from .base import Op, Reply
 from .bells import Rings, rings
+from .node_names import with_key, with_name
 from .sqlite_core import SqliteCore
-from .sqlite_nodes import NodeLock, with_key, with_name
+from .sqlite_nodes import NodeLock
 
 IDLE_SECONDS = 0.02
 TICK_SECONDS = 0.5

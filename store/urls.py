@@ -25,4 +25,9 @@ def open_store(store: object) -> TurnStore:
         from .sqlite import SqliteStore
 
         return SqliteStore.from_url(store)
-    raise InvalidDefinition(f"store must be memory://, memory://name or sqlite:///file, not {shown(store)}")
+    if store.startswith(("redis:", "rediss:", "redis+cluster:", "rediss+cluster:", "unix:")):
+        from .redis import RedisStore
+
+        return RedisStore.from_url(store)
+    known = "memory://, memory://name, sqlite:///file, redis://, rediss://, redis+cluster:// or unix://"
+    raise InvalidDefinition(f"store must be {known}, not {shown(store)}")

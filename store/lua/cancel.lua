@@ -1,8 +1,8 @@
 -- CANCEL: raise a turn's flag; the first cause wins. A quarantined turn is woken by it, also by a repetition.
--- KEYS: 1 wake, 2 leases, 3 turns, 4 bell, 5 to 9 the turn's t i d s h
+-- KEYS: 1 wake, 2 leases, 3 turns, 4 bell, 5 news, 6 to 10 the turn's t i d s h
 -- ARGV: turn, cause, ClaimBy (see prelude.lua)
 -- Replies: GONE | CLOSED status | DELIVERED now node fresh quarantined | CLAIMED … (see create.lua)
-local key = keys_of_turn(5)
+local key = keys_of_turn(6)
 local id, cause, by = arg(), arg(), claim_by()
 local turn = read(key.t)
 if not turn then return {'GONE'} end

@@ -1,10 +1,13 @@
 -- What the scripts share. The loader puts clock.lua and this file before each of them.
 --
--- Every key of a script carries the tag {ns:pp} of one partition, so all are in one slot. KEYS 1 to 4 are always:
+-- Every key of a script carries the tag {ns:pp} of one partition, so all are in one slot. KEYS 1 to 5 are always:
 --   wake    zset  turn -> ms from which it may be claimed; only turns without an owner
 --   leases  zset  turn -> ms at which its lease ends; only turns with an owner
 --   turns   zset  turn -> 1e13 * number of its status + created: the turns of a status, by creation
---   bell    channel: 'saved <turn> <version> <last event>' and 'work <turn>'
+--   bell    channel: 'work <turn>' for its owner, 'due <turn> <wake> <agent@version>' for who may claim it from wake on,
+--           'live <root>' from who begins to watch a tree
+--   news    channel: 'saved <turn> <version> <last event>'
+--   l:<root> channel: what is shown of a tree and not stored (no script uses it)
 -- Other keys of a partition:
 --   waits   zset  wait id -> created      open    hash  conversation -> its open turn
 --   over    zset  root -> ms at which its tree may be dropped      parked  zset  quarantined turn -> since
@@ -25,7 +28,7 @@
 --   e list: event batches, first \0 count \0 epoch \0 body
 --   w list: open waits, wait id \0 row
 local call, NUL = redis.call, '\0'
-local WAKE, LEASES, TURNS, BELL = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local WAKE, LEASES, TURNS, BELL, NEWS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local REPLIES_MS, SEEN_MS = 600000, 86400000
 
 local function int(n) return string.format('%.0f', n) end
@@ -74,7 +77,24 @@ local function runs(by, key, turn)
   return by.agents[agent[1] .. '@' .. agent[2]] == true
 end
 
-local function ring_work(id) call('PUBLISH', BELL, 'work ' .. id) end
+-- Sharded channels are declared as KEYS: every message stays in the slot of its partition.
+local function ring_due(key, id, wake)
+  local agent = call('HMGET', key, 'ag', 'av')
+  call('SPUBLISH', BELL, 'due ' .. id .. ' ' .. int(wake) .. ' ' .. agent[1] .. '@' .. agent[2])
+end
+
+local function ring_saved(id, version, events)
+  call('SPUBLISH', NEWS, 'saved ' .. id .. ' ' .. int(version) .. ' ' .. int(events))
+end
+
+-- A turn was roused: its owner has to look, or, where nobody owns it, whoever may claim it.
+local function ring(key, turn, id)
+  if turn.owner then
+    call('SPUBLISH', BELL, 'work ' .. id)
+  elseif not parked(turn) then
+    ring_due(key, id, now)
+  end
+end
 
 local CODES = {READY = 1, RUNNING = 2, WAITING_FOR_USER = 3, WAITING_FOR_APPROVAL = 4, WAITING_FOR_CHILD = 5,
                RETRY_SCHEDULED = 6, IN_DOUBT = 7, COMPLETED = 8, FAILED = 9, CANCELLED = 10,
@@ -149,7 +169,7 @@ local function rouse_or_own(key, turn, id, by, wakes, fresh)
     if not turn.owner then fits = not parked(turn) and (wakes or due(id)) and runs(by, key.t, turn) end
     if fits then return own(key, turn, id, by) end
   end
-  if wakes then rouse(key.t, turn, id) ring_work(id) end
+  if wakes then rouse(key.t, turn, id) ring(key.t, turn, id) end
   return {'DELIVERED', now, turn.node, bit(fresh), bit(turn.quarantine)}
 end
 
@@ -189,7 +209,7 @@ local function send(key, id, mail)
   if not turn or turn.state == 'T' or seen(key, mail.id) then return end
   post(key, mail)
   rouse(key.t, turn, id)
-  ring_work(id)
+  ring(key.t, turn, id)
 end
 
 local function raise_cancel(key, turn, cause)

@@ -1,6 +1,6 @@
 -- SAVE: commit one transition of a turn, with all that it does beside the turn.
--- KEYS: 1 wake, 2 leases, 3 turns, 4 bell, 5 waits, 6 open, 7 over, 8 parked, 9 receipts, 10 replies, 11 children,
---       12 root record, 13 to 19 the turn's t i d s h e w, then t i d s h e of each child, t i d of each turn to
+-- KEYS: 1 wake, 2 leases, 3 turns, 4 bell, 5 news, 6 waits, 7 open, 8 over, 9 parked, 10 receipts, 11 replies,
+--       12 children, 13 root record, 14 to 20 the turn's t i d s h e w, then t i d s h e of each child, t i d of each turn to
 --       deliver to, t of each turn to cancel
 -- ARGV: turn, activation, epoch, version, save_id, mode (K S R T), lease_ms, wake, schema, status, snapshot,
 --       progress, ack_cancel ('1' or '0'), usage ('in,out,total,calls'), closing, retention_ms, batch, messages_at,
@@ -9,12 +9,12 @@
 --       children (NewTurn); deliveries (turn, Mail); cancels (turn, cause)
 -- Replies: FENCED node | BEHIND version messages events | CONFLICT version
 --          | SAVED version now owned mail[] cancel usage replayed
-local key = keys_of_turn(13)
+local key = keys_of_turn(14)
 local id, activation, epoch, version, save_id, mode = arg(), arg(), num(), num(), arg(), arg()
 local lease, wake, schema, status, snapshot = num(), optional(), arg(), arg(), arg()
 local progress, acks, usage, closing, retention, batch = arg() == '1', arg() == '1', arg(), arg(), num(), num()
 local messages_at, events_at = num(), num()
-local RECEIPTS, REPLIES, ROOT = KEYS[9], KEYS[10], KEYS[12]
+local RECEIPTS, REPLIES, ROOT = KEYS[10], KEYS[11], KEYS[13]
 local turn, total = read(key.t), call('HGET', ROOT, 'su') or '0,0,0,0'
 
 local function saved(at, owned, replayed)
@@ -92,26 +92,27 @@ for _ = 1, num() do
   local message = arg()
   answer(REPLIES, message, arg())
 end
-for _, wait in ipairs(args()) do close_wait(key, KEYS[5], wait) end
+for _, wait in ipairs(args()) do close_wait(key, KEYS[6], wait) end
 for _ = 1, num() do
   local wait, created, row = arg(), arg(), arg()
-  close_wait(key, KEYS[5], wait)
+  close_wait(key, KEYS[6], wait)
   call('RPUSH', key.w, wait .. NUL .. row)
-  call('ZADD', KEYS[5], created, wait)
+  call('ZADD', KEYS[6], created, wait)
 end
 
 -- other turns of the tree
-local other = 20
+local other = 21
 for _ = 1, num() do
   local new, child = new_turn(), keys_of_turn(other)
   other = other + 6
   if call('EXISTS', child.t) == 0 then
     local cause = turn.cancel or turn.acked
     local born = add(child, new)
-    call('RPUSH', KEYS[11], new.id)
+    call('RPUSH', KEYS[12], new.id)
     if cause then raise_cancel(child.t, born, cause) end
-    schedule(child.t, born, new.id, cause and now or new.wake)
-    ring_work(new.id)
+    local wakes = cause and now or new.wake
+    schedule(child.t, born, new.id, wakes)
+    if wakes then ring_due(child.t, new.id, math.max(now, wakes)) end
   end
 end
 for _ = 1, num() do
@@ -124,7 +125,7 @@ for _ = 1, num() do
   local it = KEYS[other] == key.t and turn or read(KEYS[other])
   if it and it.state ~= 'T' and (raise_cancel(KEYS[other], it, cause) or stuck(it, target)) then
     rouse(KEYS[other], it, target)
-    ring_work(target)
+    ring(KEYS[other], it, target)
   end
   other = other + 1
 end
@@ -141,13 +142,15 @@ else
   set('nd', '')
   call('ZREM', LEASES, id)
   if mode == 'R' then wake = int(now) end
-  if wake and mode ~= 'T' then call('ZADD', WAKE, wake, id) end
+  if wake and mode ~= 'T' then
+    call('ZADD', WAKE, wake, id)
+    ring_due(key.t, id, wake)
+  end
 end
 call('HSET', key.t, unpack(fields))
 if mode == 'T' then
-  local beside = {waits = KEYS[5], open = KEYS[6], over = KEYS[7], parked = KEYS[8], replies = REPLIES, root = ROOT}
+  local beside = {waits = KEYS[6], open = KEYS[7], over = KEYS[8], parked = KEYS[9], replies = REPLIES, root = ROOT}
   finish(key, turn, beside, id, closing, retention)
 end
-call('PUBLISH', BELL, 'saved ' .. id .. ' ' .. int(version + 1) .. ' ' .. int(events_at + events))
-if mode == 'R' then ring_work(id) end
+ring_saved(id, version + 1, events_at + events)
 return saved(version + 1, keeps, false)

@@ -26,7 +26,7 @@ ARROWS_OF_MODULES: dict[str, set[str]] = {"__main__.py": {"console"}}
 FOREIGN: dict[str, set[str]] = {
     "": set(),
     "actors": {"jsonschema", "msgspec", "referencing", "regex"},
-    "store": {"anyio", "msgspec", "redis", "structlog"},
+    "store": {"anyio", "msgspec", "hiredis", "redis", "structlog"},
     "models": {"anyio", "msgspec", "structlog"},
     "runtime": {"anyio", "msgspec", "structlog"},
     "console": {"anyio", "msgspec", "structlog"},

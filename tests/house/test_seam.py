@@ -33,6 +33,20 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "runtime/world.py": ({"*"}, "this is the seam"),
     "models/openai.py": ({"anyio.to_thread"}, "opening the package's client reads files, which may not block the loop"),
     "store/sqlite*.py": ({"threading", "concurrent.futures"}, "the store owns its writer thread"),
+    "store/redis_link.py": (
+        {"….create_task", "asyncio.timeout"},
+        "a lane owns the tasks that serve its connections, and no connection may hang",
+    ),
+    "store/redis_servers.py": (
+        {"loop.time", "asyncio.sleep", "random.Random"},
+        "a server's time is real: a question is repeated, after a pause, until its time is over",
+    ),
+    "store/redis_ear.py": ({"….create_task", "asyncio.sleep", "asyncio.timeout"}, "an ear owns the task that listens"),
+    "store/redis_bells.py": (
+        {"….create_task", "….call_later", "loop.time", "asyncio.timeout"},
+        "bells own the tasks that show live events",
+    ),
+    "store/redis_connection.py": ({"loop.time", "secrets"}, "it estimates the server's time between two answers, and names itself"),
     "testing/clock.py": ({"….call_later", "random.Random"}, "it is what a World asks for timers"),
     "testing/loop.py": ({"….call_later", "….run_in_executor"}, "a loop of virtual time counts threads under way"),
     "testing/*.py": ({"random.Random"}, "seeded randomness is what a seed drives"),

@@ -1,0 +1,60 @@
+"""The names of the keys: all of a partition share one hash tag, and so one slot of a cluster."""
+
+from __future__ import annotations
+
+import zlib
+
+from ..actors.ids import PARTITIONS, root_of
+
+
+class Keys:
+    """The names of the keys of a namespace; `store/lua/prelude.lua` says what is in them."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        self.meta = f"{{{namespace}}}:meta"
+        self.nodes = f"{{{namespace}}}:nodes"
+        tags = [f"{{{namespace}:{number:02x}}}:" for number in range(PARTITIONS)]
+        self._tags = {f"{number:02x}": tag for number, tag in enumerate(tags)}
+        self.tags = tuple(tags)
+        head = ("wake", "leases", "turns", "bell", "news")
+        self._heads = {pp: [tag + name for name in head] for pp, tag in self._tags.items()}
+
+    def tag(self, turn: str) -> str:
+        """Return what the keys of a turn's partition begin with."""
+        return self._tags.get(turn[:2], self.tags[0])  # what is no turn's id is absent there, too
+
+    def of_conversation(self, conversation: str) -> str:
+        """Return what the keys of a conversation's partition begin with."""
+        return self.tags[zlib.crc32(conversation.encode()) % PARTITIONS]
+
+    def partition(self, turn: str, *names: str) -> list[str]:
+        """Return keys of a turn's partition."""
+        tag = self.tag(turn)
+        return [tag + name for name in names]
+
+    def head(self, turn: str, *names: str) -> list[str]:
+        """Return the keys that every script begins with, and others of the partition."""
+        return self._heads.get(turn[:2], self._heads["00"]) + self.partition(turn, *names)
+
+    def tree(self, turn: str, kinds: str) -> list[str]:
+        """Return keys of a turn's tree."""
+        tag, root = self.tag(turn), root_of(turn)
+        return [f"{tag}{kind}:{root}" for kind in kinds]
+
+    def turn(self, turn: str, kinds: str = "tidshew") -> list[str]:
+        """Return keys of a turn, in the order in which the scripts expect them."""
+        tag = self.tag(turn)
+        return [f"{tag}{kind}:{turn}" for kind in kinds]
+
+    def bell(self, partition: int) -> str:
+        """Return the channel on which work of a partition is announced."""
+        return self.tags[partition] + "bell"
+
+    def news(self, root: str) -> str:
+        """Return the channel on which the saves of a partition are announced."""
+        return self.tag(root) + "news"
+
+    def live(self, root: str) -> str:
+        """Return the channel on which is shown what is not stored of a tree."""
+        return f"{self.tag(root)}l:{root}"

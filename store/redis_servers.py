@@ -1,0 +1,204 @@
+"""From a key to the server that has it, and from a server's refusal to what is to be done about it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from typing import Any, cast, final
+
+from redis.crc import key_slot
+
+from ..actors.errors import StoreUnavailable
+from .redis_link import Answer, Call, Link, Lost, Refusal, packed
+from .redis_place import Address, Place, slots_of
+from .redis_scripts import Scripts
+
+OPERATION = 3.0  # seconds from the first sending to the last repetition
+PAUSE, LONGEST_PAUSE = 0.05, 0.5
+# What passes by itself, and has changed nothing. TRYAGAIN: a slot is being moved; NOREPLICAS: min-replicas-to-write is not met.
+PASSING = ("TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN", "BUSY", "NOREPLICAS", "UNBLOCKED")
+_log = logging.getLogger("turnhold")
+
+
+@final
+class Question:
+    """A command that is asked until it is answered: for a script, `script` is its name, and `data` calls it by its digest."""
+
+    __slots__ = ("address", "asking", "confirm", "data", "lane", "script", "slot")
+
+    def __init__(self, slot: int, data: bytes, *, script: str | None = None, lane: str = "main", confirm: int = 0) -> None:
+        self.slot, self.data, self.script, self.lane, self.confirm = slot, data, script, lane, confirm
+        self.asking = False
+        self.address: Address | None = None
+
+
+@final
+class Servers:
+    """The links of a node to all masters."""
+
+    def __init__(self, place: Place, scripts: Scripts) -> None:
+        self._place = place
+        self._scripts = scripts
+        self._links: dict[Address, Link] = {}
+        self._slots: dict[int, Address] = {}
+        self._tags: dict[str, int] = {}
+        self._learning: asyncio.Lock = asyncio.Lock()
+        self._learnt = float("-inf")
+        self._loop = asyncio.get_running_loop()
+        self._random = random.Random()  # noqa: S311 - spreads load, keeps no secret
+
+    @property
+    def masters(self) -> list[Address]:
+        """Return the addresses of all masters."""
+        return list(dict.fromkeys(self._slots.values())) if self._place.cluster else [self._place.seeds[0]]
+
+    def slot(self, key: str) -> int:
+        """Return the slot of a key."""
+        if not self._place.cluster:
+            return 0
+        tag = key[: key.index("}") + 1]
+        slot = self._tags.get(tag)
+        if slot is None:
+            slot = self._tags[tag] = key_slot(tag.encode())
+        return slot
+
+    def address(self, slot: int) -> Address:
+        """Return the master of a slot; any, where that is not known."""
+        return self._slots.get(slot) or self._place.seeds[0]
+
+    def link(self, address: Address) -> Link:
+        """Return the link to a server."""
+        link = self._links.get(address)
+        if link is None:
+            name = f"{address[0]}:{address[1]}"
+            link = self._links[address] = Link(lambda: self._place.connection(address, timeout=OPERATION), name)
+        return link
+
+    async def close(self) -> None:
+        """Close all links."""
+        links, self._links = self._links, {}
+        for link in links.values():
+            await link.close()
+
+    # ------------------------------------------------------------------------------------------------------------ ask
+
+    async def ask(self, questions: Sequence[Question]) -> list[Any]:
+        """Return the answers; all that is asked here leaves at once.
+
+        :raises StoreUnavailable: if one is not answered in time, or the server refuses it.
+        """
+        end = self._loop.time() + OPERATION
+        waiters = [self._put(question) for question in questions]
+        return [await self._settled(question, await waiter, end) for question, waiter in zip(questions, waiters, strict=True)]
+
+    def _put(self, question: Question) -> asyncio.Future[Any]:
+        waiter: asyncio.Future[Any] = self._loop.create_future()
+        call = Call(question.data, waiter, asking=question.asking, confirm=question.confirm)
+        self.link(question.address or self.address(question.slot)).put(call, question.lane)
+        question.asking, question.address = False, None
+        return waiter
+
+    async def _settled(self, question: Question, answer: Any, end: float) -> Any:
+        """Repeat a question that was not answered, the identical one, until it is, or time is over."""
+        pause = PAUSE
+        while (refusal := _refusal(answer)) is not None:
+            if not await self._mended(question, refusal):
+                if isinstance(refusal, Lost):
+                    await self._look_around()
+                wait = pause * (0.5 + self._random.random())
+                if self._loop.time() + wait > end:
+                    raise StoreUnavailable(f"Redis at {self._place.shown}: {refusal}")
+                await asyncio.sleep(wait)
+                pause = min(2 * pause, LONGEST_PAUSE)
+            elif self._loop.time() > end:
+                raise StoreUnavailable(f"Redis at {self._place.shown}: {refusal}")
+            answer = await self._put(question)
+        return answer
+
+    async def _mended(self, question: Question, refusal: Lost | Refusal) -> bool:
+        """Do what an error asks for; true where the question may be repeated at once.
+
+        :raises StoreUnavailable: if it is an answer: repeating will not help.
+        """
+        if isinstance(refusal, Lost):
+            if refusal.refused:
+                raise StoreUnavailable(f"Redis at {self._place.shown}: {refusal}", refused=True)
+            return False
+        kind, text = refusal.kind, str(refusal)
+        if kind == "NOSCRIPT" and question.script is not None:
+            await self._load(self.address(question.slot) if question.address is None else question.address, question.script)
+            return True
+        if kind in {"MOVED", "ASK"}:
+            return await self._redirected(question, kind, text)
+        if kind in PASSING:
+            if kind in {"READONLY", "CLUSTERDOWN"}:
+                await self._look_around()
+            return False
+        raise StoreUnavailable(f"Redis at {self._place.shown} refuses: {text}", refused=True)
+
+    async def _redirected(self, question: Question, kind: str, text: str) -> bool:
+        if not self._place.cluster:
+            raise StoreUnavailable(f"{self._place.shown} is part of a Redis Cluster: write redis+cluster://", refused=True)
+        _, slot, target = text.split(" ", 2)
+        host, _, port = target.rpartition(":")
+        address = (host or self.address(int(slot))[0], int(port))
+        if kind == "ASK":
+            question.asking, question.address = True, address
+            return True
+        self._slots[int(slot)] = address
+        await self._look_around()
+        return True
+
+    async def _load(self, address: Address, name: str) -> None:
+        """Give a server a script that it does not have (any more)."""
+        waiter: asyncio.Future[Any] = self._loop.create_future()
+        data = packed("SCRIPT", "LOAD", self._scripts.sources[name])
+        self.link(address).put(Call(data, waiter))
+        answer = await waiter
+        if isinstance(answer, Refusal):
+            raise StoreUnavailable(f"Redis at {self._place.shown} refuses the script {name}: {answer}", refused=True)
+
+    # ------------------------------------------------------------------------------------------------------- topology
+
+    async def learn(self) -> None:
+        """Find out which master has which slot. :raises StoreUnavailable: if no server of the cluster says it."""
+        if not self._place.cluster:
+            return
+        why = "no server answers"
+        for address in dict.fromkeys([*self.masters, *self._place.seeds]):
+            waiter: asyncio.Future[Any] = self._loop.create_future()
+            self.link(address).put(Call(packed("CLUSTER", "SLOTS"), waiter))
+            answer = await waiter
+            if isinstance(answer, list) and answer:
+                self._slots = slots_of(cast("list[Any]", answer), address)
+                await self._leave_others()
+                return
+            why = f"{address[0]}:{address[1]}: {answer if isinstance(answer, Exception) else 'it has no slots'}"
+        raise StoreUnavailable(f"Redis Cluster at {self._place.shown}: {why}")
+
+    async def _look_around(self) -> None:
+        """Learn anew after a sign that something has moved; at most twice a second, once for all who ask."""
+        if not self._place.cluster:
+            return
+        async with self._learning:
+            if self._loop.time() - self._learnt < LONGEST_PAUSE:
+                return
+            try:
+                await self.learn()
+            except StoreUnavailable as error:
+                _log.info("redis_cluster_unknown: %s", error)
+            self._learnt = self._loop.time()
+
+    async def _leave_others(self) -> None:
+        """Close links to servers that are no masters any more; what waits there is asked again elsewhere."""
+        known = {*self.masters, *self._place.seeds}
+        for address in [address for address in self._links if address not in known]:
+            await self._links.pop(address).close()
+
+
+def _refusal(answer: Answer) -> Lost | Refusal | None:
+    """Return the error in an answer, also in one that waited for a replica."""
+    found: object = cast("tuple[object, object]", answer)[0] if isinstance(answer, tuple) else answer
+    return found if isinstance(found, Lost | Refusal) else None
