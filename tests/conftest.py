@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from .blocking import no_blocking_calls
+from .redis_cluster import RedisCluster
 from .redis_server import redis_server
 
 if TYPE_CHECKING:
@@ -45,3 +46,10 @@ def redis_url() -> Iterator[str]:
     """URL of a Redis that belongs to this test process alone; a test must not count on it being empty."""
     with redis_server() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def cluster_url() -> Iterator[str]:
+    """URL of a cluster of three masters, for this test process alone; a test that breaks a cluster starts its own."""
+    with RedisCluster() as cluster:
+        yield cluster.url
