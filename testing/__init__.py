@@ -9,13 +9,27 @@ import typing
 
 from ..models.scripted import ScriptedModel, call
 from .clock import VirtualClock
+from .conformance.check import StoreCheck
+from .conformance.suite import StoreReport, check_store, checks
 from .crashes import crash
 from .tools import assert_once, tool_context
 
 if typing.TYPE_CHECKING:
     from .races import TurnRaceMachine
 
-__all__ = ["ScriptedModel", "TurnRaceMachine", "VirtualClock", "assert_once", "call", "crash", "tool_context"]
+__all__ = [
+    "ScriptedModel",
+    "StoreCheck",
+    "StoreReport",
+    "TurnRaceMachine",
+    "VirtualClock",
+    "assert_once",
+    "call",
+    "check_store",
+    "checks",
+    "crash",
+    "tool_context",
+]
 
 
 def __getattr__(name: str) -> object:

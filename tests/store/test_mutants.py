@@ -6,9 +6,10 @@ from collections import Counter
 
 import pytest
 
+from turnhold.testing.conformance.expect import Violation
+
 from .cores import Memory
 from .driver import Driver
-from .ghost import Violation
 from .mutants import MUTANTS, Mutant
 
 SEEDS = 40

@@ -20,8 +20,8 @@ from turnhold.store import base as b
 from turnhold.store.memory_core import MemoryCore
 from turnhold.store.sqlite import SqliteStore
 from turnhold.store.sqlite_core import FORMAT, SqliteCore
+from turnhold.testing.conformance import make
 
-from . import make
 from .cores import Sqlite
 from .driver import Driver
 
@@ -173,7 +173,7 @@ async def test_many_at_once_share_commits(tmp_path: Path) -> None:
 async def test_one_that_raises_leaves_the_others(tmp_path: Path, inline: bool) -> None:
     """A value that no database takes fails its own operation only, wholly."""
     async with connected(tmp_path / "turns.db", inline=inline) as (connection, _):
-        good, bad = make.new(), make.new(conversation="\ud800")
+        good, bad = make.new(), make.new(make.root(), conversation="\ud800")
         outcomes = await asyncio.gather(
             *[connection.call(b.Create(new=new)) for new in (good, bad, make.new())], return_exceptions=True
         )

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
-from turnhold.actors.ids import root_of
-from turnhold.store import base as b
+from ...actors.ids import root_of
+from ...store import base as b
+from .expect import Violation, expect, is_a
 
 NOTHING = (0, 0, 0, 0)
-
-
-class Violation(AssertionError):
-    """The store did what no store may do."""
-
-
-def expect(truth: bool, *what: Any) -> None:
-    if not truth:
-        raise Violation(" ".join(map(str, what)))
 
 
 @dataclass
@@ -51,12 +42,15 @@ class Seen:
 
     @property
     def parked(self) -> bool:
+        """Tell whether it is quarantined and no cancel wants it."""
         return self.parked_mark and (self.cancel or self.acked) is None
 
     def shows(self, token: b.Token) -> bool:
+        """Tell whether a token is that of the owner."""
         return (self.owner, self.epoch) == (token.activation, token.epoch)
 
     def runs(self, by: b.ClaimBy) -> bool:
+        """Tell whether a claimer can run it."""
         name = f"{self.new.agent}@{self.new.agent_version}"
         return self.schema <= by.schema and (by.agents is None or name in by.agents)
 
@@ -81,6 +75,7 @@ class Ghost:
     open: dict[str, str] = field(default_factory=dict)
 
     def saw(self, op: b.Op, reply: b.Reply, now: int) -> None:
+        """Judge a reply. :raises Violation: if a rule is broken."""
         rule = getattr(self, f"_{type(op).__name__.lower()}", None)
         try:
             if rule is not None:
@@ -127,7 +122,7 @@ class Ghost:
             if len(turn.mail) >= op.cap and not (op.runtime and mail.command_id is None):
                 return expect(reply == b.Full(len(turn.mail)), "the mailbox has no bound")
             self._post(turn, mail, now)
-        return self._after_mail(turn, op.claim, reply, now, fresh)
+        return self._after_mail(turn, op.claim, reply, now, fresh=fresh)
 
     def _cancel(self, op: b.Cancel, reply: b.Reply, now: int) -> None:
         turn = self.turns.get(op.turn)
@@ -135,7 +130,7 @@ class Ghost:
             return expect(isinstance(reply, b.Gone), "cancel of nobody")
         if turn.ended:
             return expect(reply == b.Closed(turn.status), "cancel of a terminal turn")
-        return self._after_mail(turn, op.claim, reply, now, self._flag(turn, op.cause, now))
+        return self._after_mail(turn, op.claim, reply, now, fresh=self._flag(turn, op.cause, now))
 
     def _claim(self, op: b.Claim, reply: b.Reply, now: int) -> None:
         turn, by = self.turns.get(op.turn), op.by
@@ -169,7 +164,7 @@ class Ghost:
             return expect(isinstance(reply, b.Fenced), "a save for nobody")
         if turn.save_id == op.save_id:
             owned = turn.shows(op.token)
-            return self._saved(turn, op, reply, now, owned, replayed=True)
+            return self._saved(turn, op, reply, now, owned=owned, replayed=True)
         if not turn.shows(op.token):
             return expect(isinstance(reply, b.Fenced), "a stale owner's save was accepted")
         counts = (turn.version, len(turn.history), turn.event_count)
@@ -187,7 +182,7 @@ class Ghost:
             turn.lease = now + op.lease_ms
         else:
             self._release(turn, op, now)
-        return self._saved(turn, op, reply, now, owned, replayed=False)
+        return self._saved(turn, op, reply, now, owned=owned, replayed=False)
 
     def _abandon(self, op: b.Abandon, reply: b.Reply, now: int) -> None:
         turn = self.turns.get(op.turn)
@@ -259,13 +254,13 @@ class Ghost:
         expect(reply == b.EventBatches(tuple(found), turn.event_count, turn.ended), "events have a gap")
 
     def _versions(self, op: b.Versions, reply: b.Reply, now: int) -> None:
-        assert isinstance(reply, b.Progress)
+        reply = is_a(reply, b.Progress)
         known = [self.turns.get(name) for name in op.turns]
         want = [(-1, 0) if turn is None else (turn.version, turn.event_count) for turn in known]
         expect([(version, last) for version, last, *_ in reply.turns] == want, "progress is wrong", want)
 
     def _due(self, op: b.Due, reply: b.Reply, now: int) -> None:
-        assert isinstance(reply, b.DueTurns)
+        reply = is_a(reply, b.DueTurns)
         free = [(turn.due, name) for name, turn in self.turns.items() if turn.owner is None and turn.due is not None]
         ready = sorted((due, name) for due, name in free if due <= now)
         later = min((due for due, _ in free if due > now), default=None)
@@ -274,7 +269,7 @@ class Ghost:
         expect(reply.next == later, "the next wake is wrong", later)
 
     def _expired(self, op: b.Expired, reply: b.Reply, now: int) -> None:
-        assert isinstance(reply, b.DueTurns)
+        reply = is_a(reply, b.DueTurns)
         over = {
             name
             for name, turn in self.turns.items()
@@ -288,7 +283,7 @@ class Ghost:
         expect(reply == want, "a conversation is blocked by a dead turn, or forgot its open one")
 
     def _listwaits(self, op: b.ListWaits, reply: b.Reply, now: int) -> None:
-        assert isinstance(reply, b.WaitListing)
+        reply = is_a(reply, b.WaitListing)
         if op.after is None and reply.next is None:
             rows = [wait for turn in self.turns.values() for wait in turn.waits.values() if op.kind in (None, wait.kind)]
             when = {wait.body: wait.created for wait in rows}
@@ -298,7 +293,7 @@ class Ghost:
 
     def _look(self, op: b.Look, reply: b.Reply, now: int) -> None:
         turn = self.turns[op.turn]
-        assert isinstance(reply, b.Looked)
+        reply = is_a(reply, b.Looked)
         state = "T" if turn.ended else "A" if turn.owner is not None else None
         expect(state is None or reply.state == state, "the state is wrong")
         same = (reply.version, reply.snapshot, reply.status, reply.activation, reply.cancel)
@@ -327,7 +322,7 @@ class Ghost:
 
     def _claimed(self, turn: Seen, by: b.ClaimBy, reply: b.Reply, now: int) -> None:
         expect(isinstance(reply, b.Claimed), "a due turn was not given")
-        assert isinstance(reply, b.Claimed)
+        reply = is_a(reply, b.Claimed)
         if turn.owner == by.activation:
             expect(reply.epoch == turn.epoch, "its own claim gave another token")
         else:
@@ -342,7 +337,7 @@ class Ghost:
         expect(reply.tail == tuple(turn.history[-by.tail :] if by.tail else ()), "the tail is wrong")
         expect((reply.crashes, reply.quarantined) == (turn.crashes, turn.parked_mark), "crashes are wrong")
 
-    def _saved(self, turn: Seen, op: b.Save, reply: b.Reply, now: int, owned: bool, *, replayed: bool) -> None:
+    def _saved(self, turn: Seen, op: b.Save, reply: b.Reply, now: int, *, owned: bool, replayed: bool) -> None:
         total = tuple(map(sum, zip(*(self.turns[name].usage for name in self.trees[root_of(op.turn)].turns), strict=True)))
         mail = tuple(turn.mail.values())[: op.batch] if owned else ()
         cancel = turn.cancel if owned else None
@@ -400,7 +395,7 @@ class Ghost:
         turn.ended, turn.parked_mark, turn.owner, turn.node, turn.due = True, False, None, None, None
         self.open = {key: name for key, name in self.open.items() if name != turn.new.turn}
 
-    def _after_mail(self, turn: Seen, claim: b.ClaimBy | None, reply: b.Reply, now: int, fresh: bool) -> None:
+    def _after_mail(self, turn: Seen, claim: b.ClaimBy | None, reply: b.Reply, now: int, *, fresh: bool) -> None:
         due = turn.due is not None and turn.due <= now
         if claim and (turn.owner == claim.activation or (turn.owner is None and due and turn.runs(claim) and not turn.parked)):
             return self._claimed(turn, claim, reply, now)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from turnhold.actors.ids import call_key, child_id, root_of
-from turnhold.store import base as b
-
+from ...actors.ids import call_key, child_id, root_of
+from ...store import base as b
 from .ghost import Ghost
 
 LEASE, GRACE = 1_000, 200
@@ -73,8 +72,8 @@ class Minds:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.ghost = Ghost()
-        self.now = 1_700_000_000_000
+        self.ghost: Ghost = Ghost()
+        self.now: int = 1_700_000_000_000
         self.names = 0
         self.limit = 8
 
