@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
@@ -111,7 +110,7 @@ class Ear:
     @staticmethod
     async def _read(connection: AbstractConnection) -> Any:
         async with asyncio.timeout(QUIET):
-            return cast("Any", await connection.read_response(disable_decoding=True, timeout=math.inf, disconnect_on_error=False))
+            return cast("Any", await connection.read_response(disable_decoding=True, disconnect_on_error=False))
 
     async def _next(self, connection: AbstractConnection) -> None:
         """Take one message in; of a server that stays silent for too long, ask whether it is there."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
@@ -131,8 +130,9 @@ class Lane:
             self._queue.popleft().answer(Lost(why))
 
     async def _work(self) -> None:
-        connection = self._connect()
+        connection: AbstractConnection | None = None
         try:
+            connection = self._connect()
             while True:
                 batch = self._take()
                 if not batch:
@@ -141,8 +141,12 @@ class Lane:
                     await waiter
                     continue
                 await self._exchange(connection, batch)
+        except Exception as fault:  # a defect, here or in redis-py: who waits must not wait for ever
+            self._fail(f"{type(fault).__name__}: {fault}")
+            raise
         finally:
-            await connection.disconnect(nowait=True)
+            if connection is not None:
+                await _drop(connection)
 
     def _take(self) -> list[Call]:
         """Take what leaves as one pipeline; who no longer waits is left out."""
@@ -197,7 +201,7 @@ class Lane:
 async def _read(connection: AbstractConnection) -> Answer:
     """Read one answer; an error of the server's is a value, one of the connection's is raised."""
     try:
-        return cast("Answer", await connection.read_response(disable_decoding=True, timeout=math.inf, disconnect_on_error=False))
+        return cast("Answer", await connection.read_response(disable_decoding=True, disconnect_on_error=False))
     except Broken:
         raise
     except ResponseError as refusal:

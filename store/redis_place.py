@@ -61,7 +61,7 @@ class Place:
             retry=Retry(NoBackoff(), 0),
             protocol=2,
             client_name="turnhold",
-            driver_info=None,
+            driver_info=None,  # else its version is read from disk for every connection
         )
 
 

@@ -27,11 +27,13 @@ class Both:
     def __init__(self, client: redis.Redis) -> None:
         self.redis, self.memory = RedisCore(client), MemoryCore()
         self.now = START
+        self.calls = 0
         self.version = self.history = self.events = 0
         self.token = base.Token("", 0)
 
     def __call__(self, op: base.Op, later: int = 1) -> Any:
         self.now += later
+        self.calls += 1
         reply = self.redis.apply(op, self.now)
         assert reply == self.memory.apply(op, self.now)
         return reply

@@ -1,8 +1,9 @@
-"""The draft scripts on a real Redis: their headers, at random beside the memory store, their time and space."""
+"""The scripts on a real Redis: their headers, at random beside the memory store, their time and space."""
 
 from __future__ import annotations
 
 import re
+from importlib import resources
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,11 +11,13 @@ import pytest
 
 from turnhold.store import base
 from turnhold.store.memory_core import MemoryCore
+from turnhold.store.redis_keys import Keys
+from turnhold.store.redis_pack import save
+from turnhold.store.redis_scripts import NAMES, Scripts
 
 from .both import CHILD, ROOT, WAIT, Both, claim_by, deliver, mail, new_turn
 from .driver import Driver
 from .redis_core import RedisCore
-from .redis_scripts import LUA, SCRIPTS, Keys, save, source
 
 if TYPE_CHECKING:
     import redis
@@ -22,26 +25,28 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.redis
 
 HOUR = 3_600_000
+LUA = resources.files("turnhold.store") / "lua"
 
 
 # -- the files
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_header_names_keys_arguments_and_replies(name: str) -> None:
     """Each script begins with its KEYS, ARGV and replies, and gives no reply that is not named there."""
     text = (LUA / f"{name}.lua").read_text()
     header = "\n".join(line for line in text.split("\nlocal ", 1)[0].splitlines() if line.startswith("--"))
     given = set(re.findall(r"return \{'([A-Z_]+)'", text))
 
-    assert re.search(r"^-- KEYS: 1 wake, 2 leases, 3 turns, 4 bell", header, re.MULTILINE)
+    first = "1 nodes" if name == "beat" else "1 wake, 2 leases, 3 turns, 4 bell, 5 news"
+    assert f"\n-- KEYS: {first}" in header
     assert "\n-- ARGV: " in header
     assert given <= set(re.findall(r"[A-Z_]+", header.partition("\n-- Replies: ")[2]))
 
 
 def test_every_file_is_a_known_script() -> None:
     """The scripts in use are those in the folder."""
-    assert {path.name for path in LUA.iterdir()} == {f"{name}.lua" for name in (*SCRIPTS, "clock", "prelude")}
+    assert {path.name for path in LUA.iterdir()} == {f"{name}.lua" for name in (*NAMES, "clock", "prelude")}
 
 
 def test_only_the_clock_asks_for_the_time() -> None:
@@ -49,7 +54,7 @@ def test_only_the_clock_asks_for_the_time() -> None:
     asking = [path.name for path in LUA.iterdir() if "'TIME'" in path.read_text()]
 
     assert asking == ["clock.lua"]
-    assert "'TIME'" in source("save")
+    assert "'TIME'" in Scripts().sources["save"]
 
 
 def test_all_keys_of_a_save_are_in_one_slot(both: Both) -> None:
@@ -66,7 +71,7 @@ def test_all_keys_of_a_save_are_in_one_slot(both: Both) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_random_actors_see_the_same_store(client: redis.Redis, seed: int) -> None:
     """Every reply equals the memory store's, also after rewinds, and no script touches a key that is not in KEYS."""
-    core = RedisCore(client, only="00")
+    core = RedisCore(client)
     Driver(core, seed=seed, reference=MemoryCore(), rewind=(core.take, core.put_back) if seed % 2 else None).run(300)
 
 
@@ -75,7 +80,7 @@ def test_random_actors_see_the_same_store(client: redis.Redis, seed: int) -> Non
 @pytest.mark.parametrize("seed", range(1000, 1200))
 def test_random_actors_for_long(client: redis.Redis, seed: int) -> None:
     """The same for long, and the rare replies come up too."""
-    core = RedisCore(client, only="00")
+    core = RedisCore(client)
     counts = Driver(core, seed=seed, reference=MemoryCore(), rewind=(core.take, core.put_back)).run(5_000)
 
     assert counts["Save:Behind"] + counts["Save:Fenced"]
@@ -197,16 +202,17 @@ def test_a_pruned_tree_leaves_nothing(both: Both, client: redis.Redis) -> None:
     both(base.Prune(), later=HOUR + 1)
 
     assert both(base.Look(turn=ROOT)) == base.Gone()
-    assert set(client.scan_iter()) == {both.redis.clock.encode()}
+    assert set(client.scan_iter()) == {both.redis.keys.meta.encode()}
 
 
 def test_bells_ring(client: redis.Redis) -> None:
-    """A save rings `saved`; mail, a cancel and a child ring `work`; nothing else is said."""
+    """A save is news; mail and a cancel ring for the owner; who may claim, and when, is told to all; nothing else is said."""
     both = Both(client)
-    (channel,) = both.redis.keys.partition(ROOT, "bell")
+    bell, news = both.redis.keys.partition(ROOT, "bell", "news")
     with client.pubsub(ignore_subscribe_messages=True) as bells:
-        bells.subscribe(channel)
-        bells.get_message(timeout=1)
+        bells.ssubscribe(bell, news)
+        for _ in range(2):
+            bells.get_message(timeout=1)
         both.create()
         both(deliver("m1"))
         both(base.Cancel(turn=ROOT, cause="why"))
@@ -214,20 +220,5 @@ def test_bells_ring(client: redis.Redis) -> None:
         rung = [bells.get_message(timeout=1) for _ in range(5)]
 
     said = [message["data"].decode() for message in rung if message]
-    assert said == [f"work {ROOT}", f"work {ROOT}", f"work {CHILD}", f"saved {ROOT} 1 3", f"work {ROOT}"]
-
-
-def test_the_approve_cycle_is_six_round_trips(client: redis.Redis) -> None:
-    """Create-and-claim, suspend, deliver-and-claim, receipt, result, final: one script call each."""
-    both = Both(client)
-    wait = base.WaitRow(WAIT, "TOOL_APPROVAL", 5, b"wait", "agent")
-    both.create()
-    both.save(base.Mode.SUSPEND, opened=(wait,))
-    by = claim_by("second")
-    both.claimed(deliver("m1", by=by, command_id="cmd", wait_id=WAIT), by)
-    receipt, reply = base.ReceiptRow(WAIT, b"receipt", "cmd"), base.ReplyRow("m1", b"reply")
-    both.save(consumed=("m1",), receipts=(receipt,), replies=(reply,), closed=(WAIT,))
-    both.save()
-    both.save(base.Mode.END)
-
-    assert both.redis.calls == 6
+    due = f"{both.now} agent@1"
+    assert said == [f"work {ROOT}", f"work {ROOT}", f"due {CHILD} {due}", f"due {ROOT} {due}", f"saved {ROOT} 1 3"]

@@ -1,4 +1,4 @@
-"""Each reply of the draft scripts for itself, on a real Redis, equal to the memory store's."""
+"""Each reply of the scripts for itself, on a real Redis, equal to the memory store's."""
 
 from __future__ import annotations
 

@@ -1,0 +1,119 @@
+"""The store on a Cluster: slots that move, masters that fall, work that spreads."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from turnhold.store import base as b
+from turnhold.testing.conformance import make
+
+from ..redis_cluster import RedisCluster
+from .hearing import Hearing, connected, owned, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.redis, pytest.mark.anyio]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RedisCluster]:
+    """Three masters with a replica each, which these tests may disturb."""
+    with RedisCluster(replicas=1) as started:
+        yield started
+
+
+def elsewhere(cluster: RedisCluster, slot: int) -> Any:
+    """Return a master that does not have a slot."""
+    return next(master for master in cluster.masters() if master is not cluster.owner(slot))
+
+
+def tag_of(turn: str) -> str:
+    return f"{{th:{turn[:2]}}}"
+
+
+async def test_turns_spread_over_all_masters(cluster: RedisCluster) -> None:
+    """Each turn lives in the slot of its partition; listings and polls see all of them."""
+    async with connected(cluster.url) as connection:
+        turns = {turn for turn, _ in await asyncio.gather(*[owned(connection, tenant="spread") for _ in range(60)])}
+        page = await connection.call(b.ListTurns(tenant="spread", limit=100))
+        versions = await connection.call(b.Versions(turns=tuple(turns)))
+
+    assert {row.turn for row in page.turns} == turns
+    assert {row[0] for row in versions.turns} == {0}
+    assert all(master.cli("DBSIZE") > 0 for master in cluster.masters())
+
+
+async def test_a_slot_that_has_moved_is_followed(cluster: RedisCluster) -> None:
+    """MOVED costs a round trip; bells of the slot are heard from its new master."""
+    bells = Hearing()
+    async with connected(cluster.url, bells=bells) as connection:
+        turn, token = await owned(connection)
+        connection.watch(turn, live=False)
+        await bells.rung("saved", turn)
+        slot = cluster.slot(tag_of(turn))
+        move = cluster.move(slot, elsewhere(cluster, slot))
+        move.begin()
+        move.carry(*move.keys())
+        await asyncio.to_thread(move.finish)
+        await bells.rung("saved", turn, times=2)
+        saved = await connection.call(make.save(turn, token, 0))
+        await bells.rung("saved", turn, times=3)
+
+    assert saved.version == 1
+
+
+async def test_a_slot_on_its_way_is_waited_for(cluster: RedisCluster) -> None:
+    """A script names keys that may not exist, so it waits until its slot has arrived (TRYAGAIN, ASK), then follows (MOVED)."""
+    async with connected(cluster.url) as connection:
+        turn, token = await owned(connection)
+        slot = cluster.slot(tag_of(turn))
+        move = cluster.move(slot, elsewhere(cluster, slot))
+        move.begin()
+        keys = move.keys()
+        move.carry(keys[0])
+        saving = asyncio.ensure_future(connection.call(make.save(turn, token, 0)))
+        await until(lambda: any("errorstat_TRYAGAIN" in master.info("errorstats") for master in cluster.masters()))
+        move.carry(*keys[1:])
+        history = await connection.call(b.ReadHistory(turn=turn))
+        await asyncio.to_thread(move.finish)
+        saved = await saving
+        again = await connection.call(make.save(turn, token, 1))
+
+    assert history.bodies == (b"hello",)
+    assert (saved.version, again.version) == (1, 2)
+
+
+async def test_a_master_that_falls_is_replaced_by_its_replica(cluster: RedisCluster) -> None:
+    """Turns of its slots go on where the replica has been promoted, those of others never stop."""
+    async with connected(cluster.url) as connection:
+        turns = [await owned(connection) for _ in range(12)]
+        fallen = cluster.owner(cluster.slot(tag_of(turns[0][0])))
+        (replica,) = cluster.replicas(fallen)
+        replica.wait_synced()
+        fallen.kill()
+        saving = asyncio.gather(*[connection.call(make.save(turn, token, 0)) for turn, token in turns])
+        await asyncio.to_thread(cluster.promote, replica, "TAKEOVER")
+        saved = await saving
+        await asyncio.to_thread(fallen.restart)
+
+    assert [reply.version for reply in saved] == [1] * 12
+
+
+async def test_a_partition_without_a_master_holds_up_no_other() -> None:
+    """Calls to it end as unavailable in their time; calls beside them, in the same pipeline, are answered."""
+    with RedisCluster(full_coverage=False) as cluster:
+        async with connected(cluster.url) as connection:
+            turns = [await owned(connection) for _ in range(12)]
+            fallen = cluster.owner(cluster.slot(tag_of(turns[0][0])))
+            lost = {turn for turn, _ in turns if cluster.owner(cluster.slot(tag_of(turn))) is fallen}
+            fallen.kill()
+            calls = [connection.call(make.save(turn, token, 0)) for turn, token in turns]
+            replies = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert 0 < len(lost) < 12
+    for (turn, _), reply in zip(turns, replies, strict=True):
+        assert isinstance(reply, Exception if turn in lost else b.Saved)
