@@ -33,14 +33,14 @@ class Answers:
         tree = self._trees.setdefault(subscription.root, {})
         tree[message_id] = asked
         try:
-            while True:
+            late = False
+            while asked.body is None and not late:
+                await world.rest(subscription.armed(), end - world.monotonic())
                 late = end <= world.monotonic()
-                if late or subscription.rung:
+                if asked.body is None and (late or subscription.rung):
                     subscription.rung = True
                     await self._read(turn_id, tree)
-                if late or asked.body is not None:
-                    return asked.body
-                await world.rest(subscription.armed(), end - world.monotonic())
+            return asked.body
         finally:
             watch.drop(subscription)
             del tree[message_id]
