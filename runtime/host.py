@@ -34,3 +34,11 @@ class Host(Protocol):
     def new_id(self) -> str:
         """Return a new random id."""
         ...
+
+    async def announce(self) -> bool:
+        """Announce the node to the others; tell whether the store took it."""
+        ...
+
+    def look_everywhere(self) -> None:
+        """Bells may have been missed: look for everything they might have said."""
+        ...

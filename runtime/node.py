@@ -14,7 +14,9 @@ from .commands import Commands
 from .counters import Counters
 from .drain import drain
 from .errors import Crashed
+from .homes import Homes
 from .hooks import Listener
+from .lag import LagWatch, threshold
 from .log import log
 from .placement import Placement
 from .settings import Settings
@@ -23,6 +25,7 @@ from .watching import Watching
 from .world import Clock, World, gather
 
 REPEATS = 3
+BEAT_SECONDS = 60.0
 Part: TypeAlias = Callable[[], Coroutine[object, object, None]]
 
 
@@ -64,21 +67,27 @@ class Node:
         self.watch = Watch(listeners)
         self.counters = Counters()
         # under a virtual clock all nodes are in this process, where bells do not fail
-        self.poll_seconds = None if self.world.clock.virtual else store.poll_seconds
+        self.poll_seconds = None if self.world.clock.virtual and not store.partitioned else store.poll_seconds
         self.draining = False
         self.dead = False
-        self.placement = Placement(self, agents)
+        stale = settings.stale if store.partitioned else int(3000 * BEAT_SECONDS)
+        homes = Homes(self.node, agents.announced if execute else (), stale, shared=store.partitioned)
+        self.placement = Placement(self, agents, homes)
         self.commands = Commands(self.placement)
         self.watching = Watching(self.placement)
+        self.lag = LagWatch(self.world, self.node, threshold(settings.renew))
         self.fault: Fault | None = None
         self._connection: base.StoreConnection | None = None
         self._parts: list[asyncio.Task[None]] = []
         self._dying: asyncio.Task[None] | None = None
+        self._herald: asyncio.Future[None] | None = None
 
     # ---------------------------------------------------------------------------------------------------------- store
 
     async def call(self, op: base.Op) -> base.Reply:
         """Apply a store operation; after an unknown outcome the identical operation is sent again, a few times.
+
+        Between two times it waits a moment. Not on virtual time: there somebody would have to let it pass.
 
         :raises StoreUnavailable: if the outcome stays unknown, or the runtime is not open.
         """
@@ -97,12 +106,15 @@ class Node:
                 reply = await connection.call(op)
                 if fault is not None:
                     fault.after(op, reply)
-            except StoreUnavailable:
-                if repeat + 1 == REPEATS or self.dead:
+            except StoreUnavailable as error:
+                if repeat + 1 == REPEATS or self.dead or error.refused:
                     raise
+                if not self.world.clock.virtual:
+                    await self.world.sleep(0.05 + 0.15 * self.world.spread())
                 continue
             if self.dead:
                 raise Crashed
+            self.counters.note(op, reply)
             return reply
         raise AssertionError("unreachable")
 
@@ -120,10 +132,16 @@ class Node:
                 self.watch.ring(turn_id)
         elif kind == "work":
             self.placement.work(turn_id)
+        elif kind == "due":
+            turn, wake, agent = turn_id.split(" ", 2)
+            self.placement.due(turn, int(wake), agent)
         else:
-            self.placement.ring()
-            self.placement.alarm()
-            self.watching.ring()
+            self.look_everywhere()
+
+    def look_everywhere(self) -> None:
+        """Bells may have been missed: look for everything they might have said."""
+        self.placement.look_everywhere()
+        self.watching.ring()
 
     # ----------------------------------------------------------------------------------------------------- life cycle
 
@@ -134,8 +152,8 @@ class Node:
 
     @property
     def healthy(self) -> bool:
-        """Tell whether the node is connected and all its parts run."""
-        return self.open and not self.dead and all(not part.done() for part in self._parts)
+        """Tell whether the node is connected, can renew what it has, and all its parts run."""
+        return self.open and not self.dead and not self.placement.leases.cut_off and all(not part.done() for part in self._parts)
 
     async def start(self) -> None:
         """Connect, announce the node, and start its parts."""
@@ -147,15 +165,16 @@ class Node:
         self.watch.connect(self._connection)
         self.draining = self.dead = False
         self._dying = None
-        await self.beat()
+        await self.announce(first=True)
+        self.lag.start()
         reap = self.settings.reap / 1000
         period, dead = reap if virtual else min(reap, 0.5), self._connection.dead_nodes
-        parts: dict[str, Part] = {"renewer": self.placement.renew, "keeper": self._keep}
+        parts: dict[str, Part] = {"renewer": self.placement.leases.run, "keeper": self._keep}
         if self.poll_seconds is not None:
             parts["watcher"] = lambda: self.watching.run(self.poll_seconds)
         if self.execute:
-            parts["poller"] = lambda: self.placement.poll(self.poll_seconds)
-            parts["reaper"] = lambda: self.placement.reap(period, dead)
+            parts["poller"] = lambda: self.placement.poller.run(self.poll_seconds)
+            parts["reaper"] = lambda: self.placement.reaper.run(period, dead)
         self._parts = [self.world.spawn(self._part(name, part), f"{name} of {self.node}") for name, part in parts.items()]
 
     async def stop(self) -> None:
@@ -164,11 +183,15 @@ class Node:
             return
         stuck = True
         try:
+            if self.store.partitioned and self._herald is not None and not self._herald.done():
+                self.draining = True
+                self._herald.set_result(None)
             if not self.dead:
                 stuck = await drain(self)
         finally:
             for part in self._parts:
                 part.cancel()
+            self._end()
             self._lose_all()
             try:
                 await gather(self._parts)
@@ -188,6 +211,10 @@ class Node:
                 finally:
                     await self.agents.close()
 
+    def _end(self) -> None:
+        self.lag.stop()
+        self.placement.offers.clear()
+
     def _lose_all(self) -> None:
         for actor in list(self.placement.actors.values()):
             actor.lose()
@@ -205,6 +232,7 @@ class Node:
 
     async def _die(self) -> None:
         tasks = [*self._parts, *self.placement.tasks]
+        self._end()
         for actor in list(self.placement.actors.values()):
             actor.lost = True
         for task in tasks:
@@ -216,13 +244,33 @@ class Node:
         if connection is not None:
             await connection.close()
 
-    async def beat(self, *, leave: bool = False) -> None:
-        """Announce the node, or take it off the list."""
-        agents = self.agents.announced if self.execute else ()
+    async def beat(self, *, leave: bool = False) -> bool:
+        """Announce the node, or take it off the list; tell whether the store took it.
+
+        A node that drains announces no agent where nodes share partitions: the others take over its share at once.
+        """
+        silent = not self.execute or (self.draining and self.store.partitioned)
         try:
-            await self.call(base.Beat(node=self.node, agents=agents, leave=leave))
+            await self.call(base.Beat(node=self.node, agents=() if silent else self.agents.announced, leave=leave))
         except StoreUnavailable as error:
             log.warning("heartbeat_failed", node=self.node, error=str(error))
+            return False
+        return True
+
+    async def announce(self, *, first: bool = False) -> bool:
+        """Announce the node, and learn of the others where that matters; tell whether the store took it."""
+        if not await self.beat():
+            return False
+        placement = self.placement
+        if self.execute and (first or placement.homes.shared or placement.skips):
+            try:
+                reply = await self.call(base.ListNodes())
+            except StoreUnavailable as error:
+                log.warning("nodes_unknown", node=self.node, error=str(error))
+                return False
+            assert isinstance(reply, base.Nodes)
+            placement.homes.learn(reply)
+        return True
 
     # ---------------------------------------------------------------------------------------------------------- parts
 
@@ -238,10 +286,16 @@ class Node:
             await self.world.sleep(1)
 
     async def _keep(self) -> None:
-        """Announce the node now and then, and drop what is over."""
+        """Announce the node now and then (more often where others go by it), and drop what is over."""
+        period = self.settings.renew / 1000 if self.store.partitioned else BEAT_SECONDS
+        prune_at = self.world.monotonic() + 0.9 * BEAT_SECONDS
         while True:
-            await self.world.sleep(60 * (0.9 + 0.1 * self.world.spread()))
-            await self.beat()
+            self._herald = asyncio.get_running_loop().create_future()
+            await self.world.rest(self._herald, period * (0.9 + 0.1 * self.world.spread()))
+            await self.announce()
+            if self.world.monotonic() < prune_at:
+                continue
+            prune_at = self.world.monotonic() + 0.9 * BEAT_SECONDS
             try:
                 await self.call(base.Prune())
             except StoreUnavailable as error:

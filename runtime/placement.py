@@ -1,4 +1,4 @@
-"""Which turns live here: claims, renewals, take-over, the bells.
+"""Which turns live here: the registry of activations, the claims behind it, the bells.
 
 An entry in the registry is made before a claim is sent and removed only when the activation's last task has ended, so a process
 has at most one activation of a turn, without a lock. A thread may outlive its activation: it keeps its slot, and the turn is not
@@ -8,8 +8,8 @@ taken up again here by itself; only an answer or a cancel may do that before the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
-from typing import TypeAlias, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import TypeVar
 
 from ..actors.agent import Agent
 from ..actors.chat import CallEdited
@@ -22,13 +22,16 @@ from ..actors.turn import SCHEMA, TurnState
 from ..store import base, codec
 from .actor import Actor
 from .agents import Agents
+from .homes import Homes
 from .host import Host
+from .leases import Leases
 from .log import log
-from .world import gather
+from .offers import Offers
+from .polling import Poller
+from .reaping import Reaper
+from .skips import Skips
 
-SKIP_SECONDS = 60.0
 T = TypeVar("T")
-Dead: TypeAlias = Callable[[], Iterable[str]]
 
 
 class LoaderFailed(Exception):
@@ -40,24 +43,25 @@ class LoaderFailed(Exception):
 
 
 class Placement:
-    """The registry of live activations, and the claims and leases behind it."""
+    """The registry of live activations, and what brings them here, keeps them here, and takes them over.
 
-    def __init__(self, host: Host, agents: Agents) -> None:
+    :param homes: the other nodes, and who looks where.
+    """
+
+    def __init__(self, host: Host, agents: Agents, homes: Homes) -> None:
         self.host = host
         self.agents = agents
+        self.homes = homes
         self.actors: dict[str, Actor] = {}
         self.claiming: set[str] = set()
         self.threads: dict[asyncio.Task[object], str] = {}
         self.tasks: dict[asyncio.Task[None], str] = {}
-        self.skipped: dict[str, float] = {}
         self.failures: dict[str, int] = {}
-        self.claims = self.lost = self.reaped = 0
-        self._ring: asyncio.Future[None] | None = None
-        self._alarm: asyncio.Future[None] | None = None
-        self._alarmed = False
-        self._idle: asyncio.Future[None] | None = None
-        self._rung = True
-        self._left = False  # a due turn was left where it is: look again when an activation has ended
+        self.skips = Skips(host.world.monotonic)
+        self.leases = Leases(host, self.actors)
+        self.poller = Poller(self, homes)
+        self.offers = Offers(self)
+        self.reaper = Reaper(self)
 
     # ------------------------------------------------------------------------------------------------------- registry
 
@@ -76,8 +80,11 @@ class Placement:
 
     @property
     def free(self) -> int:
-        """Return how many more turns may live here; asked before a claim, never after."""
-        if self.host.draining:
+        """Return how many more turns may live here; asked before a claim, never after.
+
+        None while the node leaves, and none while it cannot renew what it has.
+        """
+        if self.host.draining or self.leases.cut_off:
             return 0
         return self.host.settings.max_active - len(self.actors) - len(self.claiming) - len(self.threads)
 
@@ -114,7 +121,7 @@ class Placement:
             raise
         finally:
             if not again:
-                self.claiming.discard(turn_id)
+                self._claimed(turn_id)
 
     async def _again(self, turn_id: str, work: Callable[[], Coroutine[object, object, object]]) -> None:
         try:
@@ -122,13 +129,13 @@ class Placement:
         except TurnholdError as error:
             log.info("abandoned_claim", turn=turn_id, error=str(error))
         finally:
-            self.claiming.discard(turn_id)
+            self._claimed(turn_id)
 
     async def activate(
         self, turn_id: str, by: base.ClaimBy, claimed: base.Claimed, sent: float, checked: str | None = None
     ) -> Actor | None:
         """Bring a claimed turn to life; `None` where that is not possible here (it was given back, or parked)."""
-        self.claims += 1
+        self.host.counters.claims += 1
         token = base.Token(by.activation, claimed.epoch)
         try:
             state = codec.decode_state(turn_id, claimed.schema, claimed.snapshot)
@@ -172,8 +179,8 @@ class Placement:
     def adopt(self, actor: Actor, saved: Draft | None = None) -> None:
         """Enter an activation and let it run."""
         self.actors[actor.turn_id] = actor
-        if self._idle is not None and not self._idle.done():
-            self._idle.set_result(None)
+        self.leases.watch(actor)
+        self.skips.drop(actor.turn_id)
         task = self.host.world.spawn(self._live(actor, saved), f"turn {actor.turn_id}")
         self.tasks[task] = actor.turn_id
         task.add_done_callback(self._over)
@@ -186,14 +193,15 @@ class Placement:
             actor.lost = True
         finally:
             if actor.lost:
-                self.lost += 1
+                self.host.counters.lost += 1
                 self.host.watch.ring(actor.turn_id)
             if self.actors.get(actor.turn_id) is actor:
                 del self.actors[actor.turn_id]
             for thread in actor.threads:
                 self.threads[thread] = actor.turn_id
                 thread.add_done_callback(self._thread_over)
-            if self._left or actor.lost or actor.mailbox.rung:
+            self.offers.ended(actor.turn_id)
+            if self.poller.left or actor.lost or actor.mailbox.rung:
                 self.ring()
 
     def _over(self, task: asyncio.Task[None]) -> None:
@@ -204,180 +212,92 @@ class Placement:
         self.ring()
 
     async def _give_back(self, turn_id: str, token: base.Token) -> None:
-        self._skip(turn_id)
+        self.skips.add(turn_id)
         await self.host.call(base.Abandon(turn=turn_id, token=token, delay_ms=1000))
 
-    def _skip(self, turn_id: str) -> None:
-        self.skipped[turn_id] = self.host.world.monotonic() + SKIP_SECONDS
+    # --------------------------------------------------------------------------------------------------------- claims
+
+    def take(self, turn_id: str) -> None:
+        """Claim a turn by a task of this node; it is not here, and there is room for it."""
+        self.claiming.add(turn_id)
+        task = self.host.world.spawn(self._take(turn_id), f"claim {turn_id}")
+        self.tasks[task] = turn_id
+        task.add_done_callback(self._over)
+
+    async def _take(self, turn_id: str) -> None:
+        await self.claim(turn_id)
+
+    async def claim(self, turn_id: str) -> bool:
+        """Claim a turn that is in `claiming`; tell whether the store has answered something that changes what is due."""
+        try:
+            by = self.claim_by()
+            sent = self.host.world.monotonic()
+            reply = await self.host.call(base.Claim(turn=turn_id, by=by))
+            match reply:
+                case base.Claimed():
+                    await self.activate(turn_id, by, reply, sent)
+                case base.UnknownAgent(agent, version):
+                    self.skips.add(turn_id, f"{agent}@{version}")
+                case base.TooNew():
+                    self.skips.add(turn_id)
+                case _:
+                    self.skips.drop(turn_id)
+        except StoreUnavailable as error:
+            log.warning("claim_failed", turn=turn_id, error=str(error))
+            self.offers.failed(turn_id)
+            return False
+        finally:
+            self._claimed(turn_id)
+        if isinstance(reply, base.NotDue) and reply.wake is not None and self.homes.shared:
+            self.offers.again(turn_id, reply.wake)
+        return not isinstance(reply, base.NotDue | base.Gone)
+
+    def _claimed(self, turn_id: str) -> None:
+        """A claim is over, however it ended."""
+        self.claiming.discard(turn_id)
+        if turn_id not in self.actors:
+            self.offers.ended(turn_id)
 
     # ---------------------------------------------------------------------------------------------------------- bells
 
     def ring(self) -> None:
         """Let the poller look for work."""
-        self._rung = True
-        if self._ring is not None and not self._ring.done():
-            self._ring.set_result(None)
+        self.poller.ring()
 
-    def alarm(self) -> None:
-        """Let the reaper look whether somebody has died."""
-        self._alarmed = True
-        if self._alarm is not None and not self._alarm.done():
-            self._alarm.set_result(None)
+    def look_everywhere(self) -> None:
+        """Anything may have happened: look for work in all partitions, for mail, and whether somebody has died."""
+        self.poller.look_everywhere()
+        self.reaper.alarm()
+        if self.homes.shared:  # bells were lost, so the store was out of reach: of the others too, perhaps
+            self.reaper.doubt()
+            self.leases.hurry()
+
+    async def renew_now(self) -> None:
+        """Learn who here has mail, where bells are often missed and a renewal is cheap."""
+        if not self.homes.shared:
+            await self.leases.renew_now()
 
     def work(self, turn_id: str) -> None:
-        """Mail, a cancel or a new turn may need somebody."""
+        """Mail, a cancel or a new turn may need somebody. On a partitioned store only an owner is meant."""
+        self.host.counters.bells += 1
         actor = self.live(turn_id)
         if actor is not None:
             actor.mailbox.ring()
-        else:
-            self.skipped.pop(turn_id, None)
+        elif not self.homes.shared:
+            if self.skips.rung(turn_id):
+                self.poller.look_everywhere()
             self.ring()
 
-    # --------------------------------------------------------------------------------------------------------- poller
+    def due(self, turn_id: str, wake: int, agent: str) -> None:
+        """A turn without an owner may be claimed from `wake` (store ms) on by those who run its agent (``id@version``).
 
-    async def poll(self, period: float | None) -> None:
-        """Claim what may run, for as long as this node lives. Sleeps until a bell, the next wake, or the period."""
-        world = self.host.world
-        while True:
-            self._rung = False
-            pause = period
-            self._left = self.free <= 0
-            if not self._left:
-                try:
-                    pause = await self._claim_due(period)
-                except StoreUnavailable as error:
-                    log.warning("poll_failed", error=str(error))
-                    pause = 1.0
-            self._ring = asyncio.get_running_loop().create_future()
-            if self._rung:
-                self._ring.set_result(None)
-            await world.rest(self._ring, pause)
-
-    async def _claim_due(self, period: float | None) -> float | None:
-        world = self.host.world
-        now = world.monotonic()
-        self.skipped = {turn: until for turn, until in self.skipped.items() if until > now}
-        window = min(64, 4 * self.free)
-        reply = await self.host.call(base.Due(limit=window + len(self.skipped)))
-        assert isinstance(reply, base.DueTurns)
-        due = [turn for turn in reply.turns if turn not in self.skipped]
-        todo = [turn for turn in due if not self.held(turn)][: self.free]
-        self._left = len(todo) < len(due)
-        if todo:
-            self.claiming.update(todo)
-            await gather([world.spawn(self._claim(turn), f"claim {turn}") for turn in todo])
-            self.ring()
-        if reply.next is None:
-            return period
-        wait = max(0.0, (reply.next - reply.now) / 1000)
-        return wait if period is None else min(wait, period)
-
-    async def _claim(self, turn_id: str) -> None:
-        try:
-            by = self.claim_by()
-            sent = self.host.world.monotonic()
-            reply = await self.host.call(base.Claim(turn=turn_id, by=by))
-            if isinstance(reply, base.Claimed):
-                await self.activate(turn_id, by, reply, sent)
-            elif isinstance(reply, base.UnknownAgent | base.TooNew):
-                self._skip(turn_id)
-        except StoreUnavailable as error:
-            log.warning("claim_failed", turn=turn_id, error=str(error))
-        finally:
-            self.claiming.discard(turn_id)
-
-    # --------------------------------------------------------------------------------------------------------- leases
-
-    async def renew(self) -> None:
-        """Extend the leases of all that lives here, for as long as this node lives."""
-        world, settings = self.host.world, self.host.settings
-        while True:
-            if not self.actors:
-                self._idle = asyncio.get_running_loop().create_future()
-                await self._idle
-            await world.sleep(settings.renew / 1000 * (0.9 + 0.1 * world.spread()))
-            await self.renew_now()
-
-    async def renew_now(self) -> None:
-        """Extend all leases once; learn of mail, cancels and losses."""
-        groups: dict[int, list[Actor]] = {}
-        for actor in self.actors.values():
-            if not actor.lost:
-                groups.setdefault(partition_of(actor.turn_id), []).append(actor)
-        for actors in groups.values():
-            try:
-                await self._renew(actors)
-            except StoreUnavailable as error:
-                log.warning("renewal_failed", error=str(error), turns=len(actors))
-        for actor in list(self.actors.values()):
-            if not actor.owns():
-                actor.lose()
-
-    async def _renew(self, actors: list[Actor]) -> None:
-        sent = self.host.world.monotonic()
-        leases = tuple((actor.turn_id, actor.token) for actor in actors)
-        reply = await self.host.call(base.Renew(leases=leases, lease_ms=self.host.settings.lease))
-        assert isinstance(reply, base.Renewed)
-        for actor, flag in zip(actors, reply.flags, strict=True):
-            if flag == 0:
-                if actor.accepting and self.actors.get(actor.turn_id) is actor:
-                    actor.lose()
-                continue
-            actor.extend(sent)
-            if flag > 1:
-                actor.mailbox.ring()
-
-    async def reap(self, period: float, dead: Dead) -> None:
-        """Take over from owners that are gone, for as long as this node lives. Never from its own activations.
-
-        It looks when a lease may be over (between `period` and a whole lease from now), and when an alarm says that somebody has
-        died. A node that wakes much later than it meant to was stalled, and so may the others have been: it renews first, and
-        reaps nothing until they had the time to renew, too.
+        Everybody hears this; the home of its partition among them acts on it. A turn that lives here may just be let go by the
+        very save that rang.
         """
-        world, settings = self.host.world, self.host.settings
-        quiet_until = 0.0
-        due = world.monotonic() + period
-        while True:
-            self._alarm = asyncio.get_running_loop().create_future()
-            if self._alarmed:
-                self._alarm.set_result(None)
-            await world.wait(self._alarm, due - world.monotonic())
-            self._alarmed = False
-            now = world.monotonic()
-            if now - due > settings.renew / 1000:
-                quiet_until = now + (settings.renew + settings.grace) / 1000
-                await self.renew_now()
-            dead_nodes = tuple(dead())
-            if not dead_nodes and now < max(due, quiet_until):
-                due = max(due, quiet_until)
-                continue
-            try:
-                due = now + await self._reap(period, dead_nodes)
-            except StoreUnavailable as error:
-                log.warning("reap_failed", error=str(error))
-                due = now + period
-
-    async def _reap(self, period: float, dead_nodes: tuple[str, ...]) -> float:
-        """Take over what there is; return after how many seconds there may be more."""
-        settings, world = self.host.settings, self.host.world
-        expired = base.Expired(grace_ms=settings.grace, dead_nodes=dead_nodes)
-        while True:
-            reply = await self.host.call(expired)
-            assert isinstance(reply, base.DueTurns)
-            before = self.reaped
-            todo = [turn for turn in reply.turns if not self.held(turn)]
-            await gather([world.spawn(self._take_over(turn, settings.grace, dead_nodes), f"reap {turn}") for turn in todo])
-            if len(reply.turns) < expired.limit or self.reaped == before:
-                break
-        left = settings.lease if reply.next is None else reply.next - reply.now
-        return max(period, min(left, settings.lease) / 1000)
-
-    async def _take_over(self, turn: str, grace: int, dead_nodes: tuple[str, ...]) -> None:
-        try:
-            for dead_node in dead_nodes or (None,):
-                taken = await self.host.call(base.Reap(turn=turn, grace_ms=grace, dead_node=dead_node))
-                if isinstance(taken, base.Reaped):
-                    self.reaped += 1
-                    return
-        except StoreUnavailable as error:
-            log.warning("reap_failed", turn=turn, error=str(error))
+        self.host.counters.bells += 1
+        actor = self.live(turn_id)
+        if actor is not None:
+            actor.mailbox.ring()
+        if self.homes.takes(partition_of(turn_id), agent):
+            self.skips.rung(turn_id)
+            self.offers.add(turn_id, wake)

@@ -303,16 +303,30 @@ class Runtime:
 
     def statistics(self) -> Statistics:
         """Return what this node does right now."""
-        placement = self._node.placement
+        node = self._node
+        placement = node.placement
+        actors, counts = placement.actors.values(), node.counters
         return Statistics(
-            live_turns=len(placement.actors),
-            watched_trees=self._node.watch.trees,
-            claims=placement.claims,
-            lost=placement.lost,
-            reaped=placement.reaped,
-            effects=sum(len(actor.tasks) for actor in placement.actors.values()),
-            threads=len(placement.threads) + sum(len(actor.threads) for actor in placement.actors.values()),
-            draining=self._node.draining,
+            live_turns=len(actors),
+            effects=sum(len(actor.tasks) for actor in actors),
+            threads=len(placement.threads) + sum(len(actor.threads) for actor in actors),
+            watched_trees=node.watch.trees,
+            home_partitions=len(placement.homes.mine),
+            unclaimable=len(placement.skips),
+            stranded=placement.skips.stranded(placement.homes.announced),
+            longest_stall=node.lag.longest,
+            claims=counts.claims,
+            held=counts.held,
+            lost=counts.lost,
+            fenced=counts.fenced,
+            renewals_failed=counts.renewals_failed,
+            reaped=counts.reaped,
+            quarantined=counts.quarantined,
+            bells=counts.bells,
+            unconfirmed=counts.unconfirmed,
+            rewinds=counts.rewinds,
+            forgotten=counts.forgotten,
+            draining=node.draining,
         )
 
     def add_listener(self, listener: Listener) -> None:

@@ -51,6 +51,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.lease // 6
 
     @property
+    def stale(self) -> int:
+        """Return how long behind its last beat a node counts as gone, in a store whose nodes share partitions."""
+        return 3 * self.renew
+
+    @property
     def reap(self) -> int:
         """Return the period of the reaper."""
         return self.lease // 6

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from typing import Protocol, TypeVar
@@ -157,6 +158,20 @@ class World:
             return await anyio.to_thread.run_sync(function, abandon_on_cancel=False)
         finally:
             self.clock.busy(-1)
+
+    def ticking(self, function: Callable[[], None], seconds: float, name: str) -> Callable[[], None]:
+        """Call a function every so many seconds in a thread of its own, until what this returns is called.
+
+        The function may be running then, and is not waited for. The thread does not keep the process alive.
+        """
+        stop = threading.Event()
+
+        def run() -> None:
+            while not stop.wait(seconds):
+                function()
+
+        threading.Thread(target=run, name=name, daemon=True).start()
+        return stop.set
 
 
 async def gather(tasks: list[asyncio.Task[None]]) -> None:
