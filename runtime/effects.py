@@ -311,6 +311,8 @@ async def _invoke(
     seconds = None if tool.timeout is None else tool.timeout.total_seconds()
     if not tool.is_async:
         return await _in_thread(actor, tool, bound, context, call, seconds)
+    if not actor.owns():  # the process may have stood still since the start was decided
+        raise _NotBegun
     limit = TimeLimit(actor, seconds)
     try:
         return await cast("Awaitable[object]", tool.invoke(bound, context))
