@@ -41,7 +41,7 @@ class Request:
 
     def get(self, timeout: float = STEP) -> Any:
         """Wait for the answer. Raises `Refused`, or `Gone`."""
-        line = self._worker._wait(lambda lines: next((line for line in lines if line.get("id") == self._number), None), timeout)
+        line = self._worker._wait(lambda _: self._worker._answers.get(self._number), timeout)
         if "error" in line:
             raise Refused(line["error"])
         return line["ok"]
@@ -54,6 +54,7 @@ class Worker:
         self.name = name
         self._folder = folder
         self._lines: list[dict[str, Any]] = []
+        self._answers: dict[int, dict[str, Any]] = {}
         self._changed = threading.Condition()
         self._ended = False
         self._count = 0
@@ -114,6 +115,19 @@ class Worker:
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
+    def freeze(self) -> None:
+        """Stop the process between two store calls, and wait until it stands still."""
+        self.ask("freeze")
+        self.frozen()
+
+    def frozen(self) -> None:
+        """Wait until the process, which is about to be stopped, stands still."""
+        end = time.monotonic() + STEP
+        while os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG) is None:
+            assert time.monotonic() < end, f"{self.name} is not stopped"
+            with self._changed:
+                self._changed.wait(0.02)
+
     def ended(self) -> int:
         """Wait for the end of the process; return its exit code, -9 if it was killed."""
         try:
@@ -137,9 +151,13 @@ class Worker:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
+        for text in self._process.stdout:
+            line = json.loads(text)
             with self._changed:
-                self._lines.append(json.loads(line))
+                if "id" in line:
+                    self._answers[line["id"]] = line
+                else:
+                    self._lines.append(line)
                 self._changed.notify_all()
         with self._changed:
             self._ended = True
@@ -162,14 +180,14 @@ class Worker:
 
 
 class Crew:
-    """The processes of a test, on one SQLite file and one ledger.
+    """The processes of a test, on one store (by default a SQLite file) and one ledger.
 
     `ahead`: the next process starts while the last one works, where one follows the other.
     """
 
-    def __init__(self, folder: Path, *, ahead: bool = False) -> None:
+    def __init__(self, folder: Path, url: str = "", *, ahead: bool = False) -> None:
         self.folder = folder
-        self.url = f"sqlite:///{folder}/turns.db"
+        self.url = url or f"sqlite:///{folder}/turns.db"
         self._ledger = folder / "ledger"
         self.workers: list[Worker] = []
         self._ahead = ahead
@@ -188,13 +206,20 @@ class Crew:
         return worker
 
     def ask_open(self, worker: Worker, **options: Any) -> Request:
-        return worker.ask("open", url=self.url, ledger=str(self._ledger), **options)
+        return worker.ask("open", **{"url": self.url, "ledger": str(self._ledger), **options})
 
     def executor(self, name: str = "", **options: Any) -> Worker:
         """Start a process that runs the agents."""
         worker = self.spawn(name)
         self.ask_open(worker, **options).get()
         return worker
+
+    def executors(self, *names: str, **options: Any) -> list[Worker]:
+        """Start several of them at once."""
+        workers = [self.spawn(name) for name in names]
+        for request in [self.ask_open(worker, **options) for worker in workers]:
+            request.get()
+        return workers
 
     def api(self, name: str = "", **options: Any) -> Worker:
         """Start a process that runs nothing and knows no agents."""
@@ -210,10 +235,13 @@ class Crew:
     def attempts(self, turn: str) -> list[int]:
         return [attempt for _, attempt, _ in self.starts(turn)]
 
+    def twice(self) -> list[tuple[str, int]]:
+        """Return each (call, attempt) that was started more than once."""
+        return [found for found, count in Counter((key, attempt) for key, attempt, _ in self.starts()).items() if count > 1]
+
     def check(self) -> None:
         """No (call, attempt) was started twice."""
-        twice = [found for found, count in Counter((key, attempt) for key, attempt, _ in self.starts()).items() if count > 1]
-        assert not twice, f"started twice: {twice}"
+        assert not self.twice(), f"started twice: {self.twice()}"
 
     def close(self) -> None:
         for worker in self.workers:

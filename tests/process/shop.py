@@ -36,6 +36,15 @@ def release() -> None:
     _opened_for_threads.set()
 
 
+def close(point: str) -> None:
+    """Let those wait who come to a point from now on; who waits at another is let go."""
+    global _gate, _opened  # noqa: PLW0603
+    release()
+    _gate = point
+    _opened = asyncio.Event()
+    _opened_for_threads.clear()
+
+
 def _started(context: ToolContext) -> None:
     os.write(_ledger, f"{context.idempotency_key} {context.attempt} {os.getpid()}\n".encode())
     _event("tool", turn=context.turn_id, call=context.call_id, attempt=context.attempt)
@@ -69,6 +78,17 @@ def pay_in_thread(context: ToolContext, amount: int = 0) -> str:
     return f"paid in attempt {context.attempt}"
 
 
+async def poison(context: ToolContext, amount: int = 0) -> str:
+    """End the process."""
+    _started(context)
+    os._exit(9)
+
+
+async def _poisoned(request: Any) -> Any:
+    _event("model", turn=request.turn_id, iteration=request.iteration, attempt=request.attempt)
+    os._exit(9)
+
+
 async def _model(request: Any, *calls: str) -> Any:
     point = f"model {request.iteration}"
     _event("model", turn=request.turn_id, iteration=request.iteration, attempt=request.attempt)
@@ -86,10 +106,11 @@ def _agent(id: str, *tools: Tool, calls: int = 1, **options: Any) -> Agent:
     return Agent(id, model=ScriptedModel(first, last), tools=tools, **options)
 
 
-def agents() -> list[Agent]:
+def agents(version: str = "1") -> list[Agent]:
     """Return the agents, new ones for each runtime."""
     free = tool(pay, name="pay_now", approval=False, effect="repeatable")
-    return [
+    few = ExecutionPolicy(max_crashes=2)
+    found = [
         _agent("once", tool(pay, approval=True)),
         _agent("repeatable", tool(pay, approval=True, effect="repeatable")),
         _agent("free-once", tool(pay, effect="once")),
@@ -98,4 +119,7 @@ def agents() -> list[Agent]:
         _agent("both", free, tool(pay, approval=True)),
         _agent("briefed", free, instructions="Speak briefly.", policy=ExecutionPolicy(max_iterations=1)),
         Agent("talk", model=ScriptedModel("hello")),
+        _agent("poison-tool", tool(poison, approval=False, effect="repeatable"), policy=few),
+        Agent("poison-model", model=ScriptedModel(_poisoned), policy=few),
     ]
+    return [agent.replace(version=version) for agent in found]

@@ -13,9 +13,9 @@ from turnhold.store.rules import OPERATIONS
 
 
 class SpyStore:
-    """Looks like the store it is around. One node connects to it."""
+    """Looks like the store it is around. One node connects to it; a `deaf` one hears no bell."""
 
-    def __init__(self, inner: TurnStore, event: Callable[..., None]) -> None:
+    def __init__(self, inner: TurnStore, event: Callable[..., None], *, deaf: bool = False) -> None:
         self.namespace = inner.namespace
         self.poll_seconds = inner.poll_seconds
         self.lease_seconds = inner.lease_seconds
@@ -23,6 +23,7 @@ class SpyStore:
         self.counts: Counter[str] = Counter()
         self._inner = inner
         self._event = event
+        self._deaf = deaf
         self._connection: SpyConnection | None = None
         self._points: list[Point] = []
         self._rung = asyncio.Event()
@@ -31,8 +32,9 @@ class SpyStore:
         self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False, live: Live | None = None
     ) -> StoreConnection:
         def heard(kind: str, turn: str) -> None:
-            bell(kind, turn)
-            self._rung.set()
+            if not self._deaf:
+                bell(kind, turn)
+                self._rung.set()
 
         inner = await self._inner.connect(node, heard, clock, inline=inline, live=live)
         self._connection = SpyConnection(self, inner)

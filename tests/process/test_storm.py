@@ -13,10 +13,11 @@ from .processes import Gone, Request, Worker
 if TYPE_CHECKING:
     from .processes import Crew
 
-pytestmark = [pytest.mark.process, pytest.mark.deep, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.process
 AGENTS = ("once", "repeatable", "free-once", "free-repeatable", "both", "thread")
 ANSWERS = {"TOOL_APPROVAL": ("approve_tool", "reject_tool"), "IN_DOUBT": ("rerun", "fail_call")}
 ROUNDS = 8
+LONG = [pytest.mark.deep, pytest.mark.timeout(240)]
 
 
 def thawed(worker: Worker, request: Request) -> Any:
@@ -100,12 +101,19 @@ class Storm:
     agents: dict[str, str]
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_storm(crew: Crew, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("place", "seed", "rounds"),
+    [
+        pytest.param("redis_crew", 0, 2, marks=pytest.mark.redis),
+        *(pytest.param("crew", seed, ROUNDS, marks=LONG) for seed in range(6)),
+        *(pytest.param("redis_crew", seed, ROUNDS, marks=[*LONG, pytest.mark.redis]) for seed in range(6)),
+    ],
+)
+def test_storm(request: pytest.FixtureRequest, place: str, seed: int, rounds: int) -> None:
     """Every turn ends, every answer has one receipt for ever, every attempt is made once."""
-    storm = Storm(crew, seed)
+    storm = Storm(request.getfixturevalue(place), seed)
     storm.agents = {}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for turn, agent in zip(storm.round(), [agent for agent in AGENTS for _ in range(2)], strict=True):
             storm.agents[turn] = agent
     for turn in storm.agents:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import select
 import signal
@@ -21,6 +22,7 @@ import shop
 from spy import Point, SpyStore
 
 from turnhold import Receipt, ResumeCommand, Runtime, TurnholdError, TurnRef, TurnView
+from turnhold.runtime.world import SystemClock
 from turnhold.store.urls import open_store
 
 # What libraries print must not stand between the lines.
@@ -38,7 +40,17 @@ def say(**line: Any) -> None:
 
 
 def event(name: str, **more: Any) -> None:
-    say(event=name, pid=os.getpid(), at=time.time(), **more)
+    say(event=name, pid=os.getpid(), at=time.time(), mono=time.monotonic(), **more)
+
+
+class Log(logging.Formatter):
+    """Names of events with all that is said of them."""
+
+    plain = frozenset(vars(logging.makeLogRecord({})))
+
+    def format(self, record: logging.LogRecord) -> str:
+        more = {name: value for name, value in vars(record).items() if name not in self.plain and name != "message"}
+        return f"{time.monotonic():.3f} {super().format(record)} {more}"
 
 
 def told(receipt: Receipt) -> dict[str, Any]:
@@ -62,6 +74,7 @@ def seen(view: TurnView) -> dict[str, Any]:
         "waits": [{"id": wait.id, "type": wait.type.value, "call": wait.correlation_id} for wait in view.open_waits],
         "owner": None if view.owner is None else {"node": view.owner.node, "until": view.owner.until.timestamp()},
         "cancel_requested": view.cancel_requested,
+        "quarantine": None if view.quarantine is None else view.quarantine.reason,
     }
 
 
@@ -74,6 +87,23 @@ def failed(error: BaseException) -> dict[str, Any]:
         "receipt": None if receipt is None else told(receipt),
         "agrees": getattr(error, "agrees", None),
     }
+
+
+class WrongClock(SystemClock):
+    """A clock that is some hours off."""
+
+    def __init__(self, hours: float) -> None:
+        self._off = hours * 3600
+
+    def wall(self) -> float:
+        return time.time() + self._off
+
+
+def written_by(schema: int) -> None:
+    """Make this process one of a release that writes snapshots of a schema of its own."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("turnhold.") and hasattr(module, "SCHEMA"):
+            module.SCHEMA = schema
 
 
 class Worker:
@@ -91,11 +121,30 @@ class Worker:
     def ref(self, turn: str) -> TurnRef:
         return self.runtime.turn(turn)
 
-    async def open(self, url: str, ledger: str, gate: str = "", die: str = "", agents: bool = True, **options: Any) -> str:
-        """Open the runtime. `gate` names the point where functions wait in this process, `die` the one that kills it."""
+    async def open(
+        self,
+        url: str,
+        ledger: str,
+        gate: str = "",
+        die: str = "",
+        agents: bool | list[str] = True,
+        version: str = "1",
+        schema: int = 0,
+        deaf: bool = False,
+        hours: float = 0,
+        **options: Any,
+    ) -> str:
+        """Open the runtime. `gate` names the point where functions wait in this process, `die` the one that kills it.
+
+        `agents` may be the ids of some, all of one `version`. A `deaf` process hears no bell. `hours`: its clock is that far off.
+        """
         shop.setup(ledger, gate, die, event)
-        self.spy = SpyStore(open_store(url), event)
-        self._runtime = Runtime(self.spy, agents=shop.agents() if agents else [], **options)
+        if schema:
+            written_by(schema)
+        self.spy = SpyStore(open_store(url), event, deaf=deaf)
+        known = [agent for agent in shop.agents(version) if agents is True or (agents and agent.id in agents)]
+        clock = WrongClock(hours) if hours else None
+        self._runtime = Runtime(self.spy, agents=known, clock=clock, **options)
         await self._runtime.__aenter__()
         return self._runtime.node
 
@@ -121,6 +170,10 @@ class Worker:
         """Let everybody pass who waits, or will wait, at the gate."""
         shop.release()
 
+    async def gate(self, point: str) -> None:
+        """Let everybody who comes to a point from now on wait there."""
+        shop.close(point)
+
     async def exit(self, code: int = 7) -> None:
         """End the process without leaving anything."""
         os._exit(code)
@@ -140,9 +193,11 @@ class Worker:
         assert self.spy is not None
         return dict(self.spy.counts)
 
-    async def statistics(self) -> dict[str, int]:
+    async def statistics(self) -> dict[str, Any]:
         found = self.runtime.statistics()
-        return {"live": found.live_turns, "claims": found.claims, "lost": found.lost, "reaped": found.reaped}
+        names = ("claims", "lost", "reaped", "fenced", "unclaimable", "stranded", "home_partitions", "renewals_failed", "bells")
+        more = {name: getattr(found, name) for name in names}
+        return {"live": found.live_turns, "healthy": self.runtime.healthy, "mono": time.monotonic(), "at": time.time(), **more}
 
     async def name(self) -> str:
         return self.runtime.node
@@ -152,6 +207,26 @@ class Worker:
 
     async def start(self, agent: str, input: str = "please", **options: Any) -> str:
         return (await self.runtime.start(agent, input, **options)).id
+
+    async def do_all(self, items: list[dict[str, Any]]) -> list[Any]:
+        """Do what several requests ask, at once; return the answer, or the error, of each."""
+
+        async def one(item: dict[str, Any]) -> Any:
+            try:
+                return await getattr(self, item.pop("do"))(**item)
+            except (TurnholdError, TimeoutError) as error:
+                return failed(error)
+
+        return list(await asyncio.gather(*(one(item) for item in items)))
+
+    async def timed(self, **command: Any) -> float:
+        """Submit a command; return when it was sent, on the clock of all processes."""
+        sent = time.monotonic()
+        await self.answer(**command)
+        return sent
+
+    async def quarantined(self) -> list[str]:
+        return [view.id for view in (await self.runtime.turns(quarantined=True)).items]
 
     async def start_all(self, agent: str, count: int) -> list[list[str]]:
         """Start turns and return [turn, wait] of each, once all wait."""
@@ -260,6 +335,9 @@ async def listen(worker: Worker) -> None:
 
 
 async def main() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(Log())
+    logging.getLogger("turnhold").addHandler(handler)
     listening = asyncio.create_task(listen(Worker()))
     event("ready")
     await END.wait()
