@@ -173,7 +173,7 @@ class Bells:
             turn = body.decode(errors="replace").split(" ")[1]
             if root_of(turn) in self._roots.get(channel, ()):
                 self._bell("saved", turn)
-        elif self._live is not None:
+        elif self._live is not None and self._roots.get(channel):
             root = channel.rpartition(":")[2]
             try:
                 sender, bodies = msgspec.msgpack.decode(body, type=tuple[str, list[bytes]])

@@ -177,7 +177,8 @@ end
 local function old(mail) return tonumber(string.match(mail, '^%Z*%z%Z*%z%Z*%z(%d+)')) + SEEN_MS <= now end
 
 local function seen(key, message)
-  if call('ZSCORE', key.d, message) then return true end
+  local at = call('ZSCORE', key.d, message)
+  if at and tonumber(at) + SEEN_MS > now then return true end
   local oldest = call('LINDEX', key.i, 0)
   if not oldest or not old(oldest) then return false end
   for _, mail in ipairs(call('LRANGE', key.i, 0, -1)) do

@@ -172,7 +172,9 @@ def test_a_suspended_turn_is_a_few_compact_keys_without_expiry(client: redis.Red
     keys = {key for key in client.scan_iter() if ROOT.encode() in key}
 
     assert keys == {key.encode() for key in core.keys.turn(ROOT, "tshew")}
-    assert {client.object("encoding", key) for key in keys} == {b"listpack", b"raw"}
+    lists = {b"listpack", b"quicklist"}  # Redis 7.0 knows no small lists
+    assert {client.object("encoding", key) for key in keys} - lists == {b"raw"}
+    assert client.object("encoding", core.keys.turn(ROOT, "t")[0]) == b"listpack"
     assert {client.ttl(key) for key in keys} == {-1}
 
 
