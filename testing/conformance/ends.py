@@ -121,7 +121,7 @@ async def retention_keeps_or_drops_a_tree_together(ops: Ops) -> None:
 
 @timed
 async def replies_and_seen_ids_are_kept_for_a_time(ops: Ops) -> None:
-    """Replies 10 minutes, seen ids 24 hours, unread mail and open waits for ever."""
+    """Replies 10 minutes, seen ids 24 hours (then at the latest with the next mail), unread mail and open waits for ever."""
     turn, token = await ops.start()
     sent, unread = make.mail(), make.mail()
     await ops(b.Deliver(turn=turn, mail=sent))
@@ -138,6 +138,7 @@ async def replies_and_seen_ids_are_kept_for_a_time(ops: Ops) -> None:
     ops.later(DAY)
     await ops(b.Prune())
     equal(await ops(b.Deliver(turn=turn, mail=unread)), b.Delivered(ops.now, "n1", fresh=False))
+    equal(await ops(b.Deliver(turn=turn, mail=make.mail())), b.Delivered(ops.now, "n1"))
     equal(await ops(b.Deliver(turn=turn, mail=sent)), b.Delivered(ops.now, "n1"))
     equal(len((await ops(b.ListWaits())).bodies), 1)
 

@@ -11,10 +11,12 @@ import pytest
 from turnhold.store import base as b
 from turnhold.store.memory import MemoryStore
 from turnhold.store.memory_core import MemoryCore
+from turnhold.store.redis import RedisStore
 from turnhold.store.sqlite import SqliteStore
 from turnhold.testing import StoreCheck, check_store, checks
 
 from .mutants import MUTANTS, Mutant
+from .virtual_redis import VirtualRedisStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,13 +30,33 @@ class InlineStore(SqliteStore):
         return await super().connect(node, bell, clock, **(more | {"inline": True}))
 
 
-def factory(kind: str, folder: Path) -> Callable[[], b.TurnStore]:
-    """Return a function that makes new stores of a kind."""
+SPACES = count()
+
+
+def on_disk(kind: str, folder: Path) -> Callable[[], b.TurnStore]:
+    """Return a function that makes new stores of a kind, in memory or in files."""
     numbers = count()
     if kind == "memory":
         return MemoryStore
     store = InlineStore if kind == "sqlite inline" else SqliteStore
     return lambda: store(folder / f"{next(numbers)}.db", synchronous="normal")
+
+
+def on_redis(kind: type[RedisStore], url: str, many: int) -> Callable[[], b.TurnStore]:
+    """Return a function that gives stores in namespaces of their own; they are made now, for that reads files."""
+    return iter([kind(f"{url}?namespace=check{next(SPACES)}") for _ in range(many)]).__next__
+
+
+@pytest.fixture
+def virtual_redis(redis_url: str) -> Callable[[], b.TurnStore]:
+    """Redis in our time."""
+    return on_redis(VirtualRedisStore, redis_url, 2)
+
+
+@pytest.fixture
+def real_redis(redis_url: str) -> Callable[[], b.TurnStore]:
+    """Redis as it is."""
+    return on_redis(RedisStore, redis_url, 2 * len(checks()))
 
 
 STORES = [
@@ -48,7 +70,22 @@ STORES = [
 @pytest.mark.parametrize("check", checks(), ids=str)
 async def test_our_stores(check: StoreCheck, store: str, tmp_path: Path) -> None:
     """Each store passes each check."""
-    assert await check.run(factory(store, tmp_path))
+    assert await check.run(on_disk(store, tmp_path))
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("check", checks(), ids=str)
+async def test_redis(check: StoreCheck, virtual_redis: Callable[[], b.TurnStore]) -> None:
+    """So does Redis, where its scripts get our time."""
+    assert await check.run(virtual_redis)
+
+
+@pytest.mark.redis
+async def test_redis_by_its_own_clock(real_redis: Callable[[], b.TurnStore]) -> None:
+    """And by the server's, all but what moves time."""
+    report = await check_store(real_redis)
+
+    assert report.left_out == tuple(check.name for check in checks() if check.timed)
 
 
 async def test_all_at_once() -> None:
