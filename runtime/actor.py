@@ -106,6 +106,14 @@ class Actor:
         self.mailbox.ring()
         self.saver.wake()
 
+    def note_started(self, *starts: m.Start) -> None:
+        """Remember starts, the newest of each call; it matters only if the store forgets them."""
+        for start in starts:
+            known = self.started.pop(start.call_id, start)
+            self.started[start.call_id] = max(start, known, key=lambda each: each.attempt)
+            if len(self.started) > MOST_STARTS:
+                del self.started[next(iter(self.started))]
+
     def known_starts(self) -> list[m.Start]:
         """Return the starts this activation knows of: its own, and those that the state had from earlier ones."""
         starts = {
@@ -191,10 +199,14 @@ class Actor:
             log.warning("activation_lost", turn=self.turn_id, epoch=self.token.epoch, error=str(error))
         finally:
             self.accepting = False
-            self.intake.reroute()
-            await self._stop_effects()
-        if self.lost:
-            await recover(self)
+            if not self.lost:
+                self.intake.reroute()
+            try:
+                await self._stop_effects()
+                if self.lost:
+                    await recover(self)  # before who waits here sends again, and wakes a turn that has forgotten its starts
+            finally:
+                self.intake.reroute()
 
     async def _round(self) -> bool:
         """Take in what has come and save what it changes; tell whether the actor lives on."""
@@ -411,9 +423,7 @@ class Actor:
         if unconfirmed and call.effect == "once":
             self.mailbox.tell(m.NotStarted(call.id, call.attempt, "no replica of the store has confirmed its start"))
             return None
-        self.started[call.id] = m.Start(call.id, call.attempt, call.effect)
-        if len(self.started) > MOST_STARTS:
-            del self.started[next(iter(self.started))]
+        self.note_started(m.Start(call.id, call.attempt, call.effect))
         self._start(effects.run_tool(self, call), f"tool {call.id}")
         return None
 

@@ -113,8 +113,10 @@ class Intake:
                 log.exception("mail_unreadable", turn=self._actor.turn_id, message_id=item.message_id)
                 self._broken.append((item.message_id, Refusal("CommandRefused", str(error))))
                 continue
-            if isinstance(message, m.ChildEnded):
+            if isinstance(message, m.ChildEnded | m.Rewound):
                 self._silent.add(item.message_id)
+            if isinstance(message, m.Rewound):  # known here from now on, should this very mail be forgotten, too
+                self._actor.note_started(*message.started)
             opened.append(m.Received(item.message_id, message, item.at))
         self._mail = []
         return opened

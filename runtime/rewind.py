@@ -14,12 +14,9 @@ import msgspec
 
 from ..actors.errors import SnapshotCorrupt, SnapshotTooLarge, SnapshotTooNew, StoreUnavailable
 from ..actors.machine import messages as m
-from ..actors.machine.draft import Context
-from ..actors.machine.handle import handle
 from ..actors.machine.rewound import unknown_to
-from ..actors.turn import SCHEMA
 from ..store import base, codec
-from . import persist
+from .errors import Crashed
 from .log import log
 
 if TYPE_CHECKING:
@@ -124,7 +121,7 @@ def merged(forgotten: list[base.Save], op: base.Save, behind: base.Behind, child
 
 
 async def recover(actor: Actor) -> None:
-    """Look, when an activation has lost its turn, whether the store has gone back behind starts it knows of, and mark them.
+    """Look, when an activation has lost its turn, whether the store has gone back behind starts it knows of, and tell the turn.
 
     All effects of the activation have ended. A turn that others have taken over as it was needs nothing: then its state has every
     start that was ever acknowledged.
@@ -134,21 +131,31 @@ async def recover(actor: Actor) -> None:
         return
     try:
         await _recover(actor, started)
+    except Crashed:
+        return
     except (StoreUnavailable, SnapshotCorrupt, SnapshotTooNew, SnapshotTooLarge) as error:
-        log.error("rewind_not_recovered", turn=actor.turn_id, calls=[start.call_id for start in started], error=str(error))
+        log.warning("rewind_not_looked_for", turn=actor.turn_id, calls=[start.call_id for start in started], error=str(error))
 
 
 async def _recover(actor: Actor, started: list[m.Start]) -> None:
+    """The starts go as mail: it wakes the turn, and whoever owns it next takes it in before it starts anything.
+
+    Where our token still holds, nobody can own the turn before it has the mail. Where the claim was forgotten, too, and the turn
+    was runnable before it, another owner may have been quicker; it learns of it while it runs.
+    """
     host, token = actor.host, actor.token
     look = await host.call(base.Look(turn=actor.turn_id))
     if not isinstance(look, base.Looked):
         return _forgotten(actor, started)  # the turn itself is forgotten
     behind, forgotten = unknown_to(codec.decode_state(actor.turn_id, look.schema, look.snapshot), started)
     _forgotten(actor, forgotten)
-    ours = (look.activation, look.epoch) == (token.activation, token.epoch)
     if behind:
-        await _claim(actor, behind, ours=ours)
-    elif ours and actor.forgotten:
+        body = codec.encode_mail(m.Rewound(tuple(behind)), host.settings.max_message)
+        reply = await host.call(base.Deliver(turn=actor.turn_id, mail=base.Mail(host.new_id(), body), runtime=True))
+        if not isinstance(reply, base.Delivered):
+            return _forgotten(actor, behind)
+        log.warning("turn_rewound", turn=actor.turn_id, version=look.version, calls=[start.call_id for start in behind])
+    if actor.forgotten and (look.activation, look.epoch) == (token.activation, token.epoch):
         await host.call(base.Abandon(turn=actor.turn_id, token=token))
     return None
 
@@ -159,38 +166,3 @@ def _forgotten(actor: Actor, starts: list[m.Start]) -> None:
         if start.effect == "once":
             actor.host.counters.forgotten += 1
             log.error("once_call_forgotten", turn=actor.turn_id, call=start.call_id, attempt=start.attempt)
-
-
-async def _claim(actor: Actor, behind: list[m.Start], *, ours: bool) -> None:
-    """Own the turn as the store has it now, mark what it has forgotten, and give it back.
-
-    Under a token that still holds this is a claim repeated by its own activation, which brings the state and lets nobody in
-    between. Where the claim was forgotten, too, others may be quicker: then nothing can be marked.
-    """
-    host, settings = actor.host, actor.host.settings
-    by = base.ClaimBy(
-        activation=actor.token.activation if ours else host.new_id(),
-        node=host.node,
-        lease_ms=settings.lease,
-        schema=SCHEMA,
-        batch=1,
-    )
-    claimed = await host.call(base.Claim(turn=actor.turn_id, by=by))
-    if not isinstance(claimed, base.Claimed):
-        return _forgotten(actor, behind)
-    token = base.Token(by.activation, claimed.epoch)
-    state = codec.decode_state(actor.turn_id, claimed.schema, claimed.snapshot)
-    context = Context(
-        now=host.now(), activation=by.activation, agent=actor.agent, execute=False, cancel_grace=settings.cancel_grace
-    )
-    draft = handle(state, [m.Rewound(tuple(behind))], context)
-    op = persist.save_of(draft, token, claimed.version, settings, (), (), actor.saver.rewinds + 1)
-    if op.mode is not base.Mode.END:
-        # handed off, also where calls seem to run: nothing runs here any more, and the next owner finds them left behind
-        op = msgspec.structs.replace(op, mode=base.Mode.HAND_OFF, wake=None)
-    reply = await host.call(op)
-    if not isinstance(reply, base.Saved):
-        return _forgotten(actor, behind)
-    log.warning("turn_rewound", turn=actor.turn_id, version=reply.version, calls=[start.call_id for start in behind])
-    host.watch.ring(actor.turn_id)
-    return None

@@ -65,8 +65,6 @@ def take(draft: Draft, message: Message) -> None:
             calls.form_asked(draft, message)
         case NotStarted():
             calls.not_started(draft, message)
-        case Rewound():
-            rewound.rewound(draft, message)
         case DeadlinePassed():
             deadlines.passed(draft)
         case HandOff():
@@ -89,4 +87,6 @@ def receive(draft: Draft, message: Received) -> None:
             outcome = children.start(draft, body)
         case ChildEnded():
             outcome = children.ended(draft, body)
+        case Rewound():
+            outcome = rewound.rewound(draft, body)
     draft.answers.append((message.message_id, outcome))

@@ -55,7 +55,21 @@ class ChildEnded(Stored, frozen=True):
     error: Failure | None = None
 
 
-MailMessage: TypeAlias = Resume | Suspend | StartChild | ChildEnded
+class Start(msgspec.Struct, gc=False, frozen=True, array_like=True):
+    """A call's function was started: the number of its newest attempt, and the call's effect."""
+
+    call_id: str
+    attempt: int
+    effect: EffectKind
+
+
+class Rewound(Stored, frozen=True):
+    """The store has gone back behind saves of this turn; `started` are starts that the owner of that time knows of."""
+
+    started: tuple[Start, ...]
+
+
+MailMessage: TypeAlias = Resume | Suspend | StartChild | ChildEnded | Rewound
 
 
 class Received(msgspec.Struct, gc=False, frozen=True):
@@ -155,20 +169,6 @@ class NotStarted(msgspec.Struct, gc=False, frozen=True):
     why: str
 
 
-class Start(msgspec.Struct, gc=False, frozen=True):
-    """A call's function was started: the number of its newest attempt, and the call's effect."""
-
-    call_id: str
-    attempt: int
-    effect: EffectKind
-
-
-class Rewound(msgspec.Struct, gc=False, frozen=True):
-    """The store has gone back behind saves of this turn; `started` are starts that their owner knows of."""
-
-    started: tuple[Start, ...]
-
-
 class DeadlinePassed(msgspec.Struct, gc=False, frozen=True):
     """Some deadline of the turn is due."""
 
@@ -197,7 +197,6 @@ Message: TypeAlias = (
     | ToolFailed
     | FormAsked
     | NotStarted
-    | Rewound
     | DeadlinePassed
     | HandOff
     | Fault

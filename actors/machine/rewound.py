@@ -9,7 +9,7 @@ import msgspec
 from ..turn import CallRecord, CallStatus, TurnState
 from ..waits import Effect, SuspensionType
 from . import policy, replies, texts
-from .draft import Draft
+from .draft import Draft, Noted, Outcome
 from .messages import Rewound, Start
 from .waiting import open_doubt
 
@@ -37,7 +37,7 @@ def unknown_to(state: TurnState, started: Iterable[Start]) -> tuple[list[Start],
     return behind, forgotten
 
 
-def rewound(draft: Draft, message: Rewound) -> None:
+def rewound(draft: Draft, message: Rewound) -> Outcome:
     """Take in starts that the state has forgotten.
 
     No attempt gets a number that was used. A `once` call is in doubt, whatever the state says of it: what it waited for has been
@@ -51,6 +51,7 @@ def rewound(draft: Draft, message: Rewound) -> None:
         call = draft.put(msgspec.structs.replace(call, attempt=start.attempt, counted=True))
         if start.effect == "once":
             _doubt(draft, call)
+    return Noted()
 
 
 def _doubt(draft: Draft, call: CallRecord) -> None:
