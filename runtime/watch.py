@@ -188,13 +188,6 @@ class Watch:
                 subscription.rested = None
                 subscription.ring()
 
-    def ring_wide(self) -> None:
-        """Ring those to whom more matters than is counted: a turn below a root is parked with no trace but a bell."""
-        for watchers in self._trees.values():
-            for subscription in watchers:
-                if subscription.wide:
-                    subscription.ring()
-
     # --------------------------------------------------------------------------------------------------------- events
 
     def wants_live(self, turn_id: str) -> bool:

@@ -17,16 +17,17 @@ class Watching:
     """Asks the store how far the watched trees are, and rings those who have not seen it.
 
     Nobody who waits asks by himself, so ten thousand waiters cost what one costs. A tree that was not asked about for a while is
-    compared with the answer of the last time: what has not changed since then was not missed.
+    compared with the answer of the last time: what has not changed since then was not missed. `owners_are_rung`: the store rings for
+    each owner that has mail; renewals find what was lost.
     """
 
-    def __init__(self, placement: Placement) -> None:
+    def __init__(self, placement: Placement, *, owners_are_rung: bool) -> None:
         self._placement = placement
+        self._owners_are_rung = owners_are_rung
         self._host = placement.host
         self._seen: dict[str, Progress] = {}
         self._doubt: asyncio.Future[None] | None = None
         self._doubted = False
-        self._look_wide = 0.0
 
     def ring(self) -> None:
         """Something happened somewhere: ask now."""
@@ -37,7 +38,7 @@ class Watching:
     async def run(self, period: float | None) -> None:
         """Ask every `period` seconds, and when bells were lost, for as long as this node lives.
 
-        Who lives here and has mail is asked along with it.
+        Who lives here and has mail is asked along with it, where the store's bells do not say so.
         """
         world = self._host.world
         while True:
@@ -45,21 +46,18 @@ class Watching:
             if self._doubted:
                 self._doubt.set_result(None)
             await world.rest(self._doubt, period)
-            self._doubted = False
+            doubted, self._doubted = self._doubted, False
             try:
                 await self._ask()
-                if self._placement.actors:
+                if self._placement.actors and (doubted or not self._owners_are_rung):
                     await self._placement.renew_now()
             except StoreUnavailable as error:
                 log.warning("watch_failed", error=str(error))
 
     async def _ask(self) -> None:
         """Ask about each tree of which a watched turn does not live here (who lives here tells by itself)."""
-        watch, world = self._host.watch, self._host.world
+        watch = self._host.watch
         self._seen = {root: found for root, found in self._seen.items() if watch.watched(root)}
-        if world.monotonic() >= self._look_wide:
-            self._look_wide = world.monotonic() + self._host.settings.lease / 1000
-            watch.ring_wide()
         roots = watch.roots(self._placement.live)
         for start in range(0, len(roots), CHUNK):
             chunk = roots[start : start + CHUNK]

@@ -44,8 +44,10 @@ class MemoryReads(MemoryTables):
         row = self._turns.get(turn)
         if row is None:
             return -1, 0, "", 0
-        tree = self._trees[row.root].turns if row.turn == row.root else ()
-        below = sum(self._turns[name].version for name in tree if name != turn)
+        if row.turn != row.root:
+            return row.version, row.event_count, row.state, 0
+        tree = [self._turns[name] for name in self._trees[row.root].turns]
+        below = sum(other.version + other.quarantined_at for other in tree) - row.version
         return row.version, row.event_count, row.state, below
 
     def due(self, op: base.Due, now: int) -> Reply:

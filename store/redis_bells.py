@@ -99,7 +99,8 @@ class Bells:
                 self._loop.call_later(LINGER, self._leave, channel)
 
     def _channels(self, root: str, *, live: bool) -> list[str]:
-        return [self._keys.live(root)] if live else [self._keys.news(root)]
+        news = self._keys.news(root)
+        return [news, self._keys.live(root)] if live else [news]
 
     def _leave(self, channel: str) -> None:
         known = self._roots.get(channel)

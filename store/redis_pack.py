@@ -128,7 +128,7 @@ def abandon(keys: Keys, op: base.Abandon) -> Script:
 def reap(keys: Keys, op: base.Reap) -> Script:
     """Pack a Reap."""
     args: list[Arg] = [op.turn, op.grace_ms, text(op.dead_node), op.back_off_ms, op.max_crashes]
-    return "reap", keys.head(op.turn, "parked") + keys.turn(op.turn, "t"), args
+    return "reap", keys.head(op.turn, "parked") + keys.tree(op.turn, "t") + keys.turn(op.turn, "t"), args
 
 
 def park_keys(keys: Keys, turn: str) -> list[str]:

@@ -241,7 +241,8 @@ class EventBatches(Reply, frozen=True):
 class Progress(Reply, frozen=True):
     """(version, last event, state, saves below) per turn; the version is -1 where the turn is absent.
 
-    "Saves below" grows with every save of a child of the tree; it is counted for roots, and 0 for children.
+    "Saves below" changes with every save of a child of the tree, and when a turn of it is parked or no longer; it is counted for
+    roots, and 0 for children.
     """
 
     turns: tuple[tuple[int, int, str, int], ...]

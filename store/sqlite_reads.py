@@ -65,8 +65,9 @@ class SqliteReads(SqliteTables):
 
     def versions(self, op: base.Versions, now: int) -> Reply:
         """Read how far turns are."""
-        below = "SELECT coalesce(sum(version), 0) FROM turns AS child WHERE child.root = turns.turn"
-        read = f"SELECT version, event_count, state, ({below}) FROM turns WHERE turn = ?"  # noqa: S608 - no value in it
+        below = "SELECT coalesce(sum(version + quarantined_at), 0) FROM turns AS child WHERE child.root = turns.turn"
+        tree = f"iif(root IS NULL, quarantined_at + ({below}), 0)"
+        read = f"SELECT version, event_count, state, {tree} FROM turns WHERE turn = ?"  # noqa: S608 - no value in it
         rows = [self._run(read, (turn,)).fetchone() for turn in op.turns]
         return base.Progress(tuple((-1, 0, "", 0) if row is None else row for row in rows))
 

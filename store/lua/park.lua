@@ -11,15 +11,14 @@ if what == 'quarantine' then
   local activation, epoch, reason = arg(), num(), arg()
   if not turn or not shows(turn, activation, epoch) then return {'FENCED', turn and turn.node} end
   release(key.t, id, 'S')
-  call('HSET', key.t, 'q', reason, 'qa', int(now))
-  call('ZADD', KEYS[6], int(now), id)
+  park(key.t, KEYS[11], KEYS[6], id, reason)
   ring_saved(id, turn.version, turn.events)
   return {'DONE'}
 end
 if not turn or not turn.quarantine or turn.state == 'T' then return {'GONE'} end
 if what == 'revive' then
-  call('HDEL', key.t, 'q', 'qa', 'cr')
-  call('ZREM', KEYS[6], id)
+  unpark(key.t, KEYS[11], KEYS[6], id)
+  call('HDEL', key.t, 'cr')
   turn.quarantine = false
   rouse(key.t, turn, id)
   ring(key.t, turn, id)

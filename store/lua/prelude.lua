@@ -18,9 +18,10 @@
 -- Keys of a turn, always named in this order:
 --   t hash: st state S R A T, own activation, nd node, ep epoch, lu lease end, v version, sid last save id, sc schema,
 --           ss status, ev number of events, cx open cancel, ca acknowledged cancel, cr crashes, q quarantine,
---           qa since, us usage, su and tv usage and saves of the tree (in the root's), pa parent, ag agent, av its version,
---           cv conversation, tn tenant, dg digest, cre created, upd updated. Fields that say nothing are absent or
---           empty. A value over 64 bytes makes Redis store all of them in a larger form (about 1 KB more).
+--           qa since, us usage, pa parent, ag agent, av its version, cv conversation, tn tenant, dg digest, cre created,
+--           upd updated; in a root's also su usage of the tree and tv saves below it plus all qa of the tree. Fields that
+--           say nothing are absent or empty. A value over 64 bytes makes Redis store all of them in a larger form (about
+--           1 KB more).
 --   i list: unread mail, message id \0 command \0 wait \0 at \0 body
 --   d zset: message ids seen, at; lives 24 hours after the last one
 --   s string: snapshot
@@ -256,12 +257,23 @@ local function close_wait(key, waits, wait)
   end
 end
 
+-- Since when a turn is parked is part of what its root says of the tree, so that whoever watches that sees it change.
+local function park(key, root, parked, id, reason)
+  call('HSET', key, 'q', reason, 'qa', int(now))
+  call('ZADD', parked, int(now), id)
+  call('HINCRBY', root, 'tv', int(now))
+end
+
+local function unpark(key, root, parked, id)
+  local since = call('HGET', key, 'qa')
+  call('HDEL', key, 'q', 'qa')
+  call('ZREM', parked, id)
+  if since then call('HINCRBY', root, 'tv', '-' .. since) end
+end
+
 -- What the end of a turn does beside its own state: `beside` names waits, open, over, parked, replies, root record.
 local function finish(key, turn, beside, id, closing, retention)
-  if turn.quarantine then
-    call('HDEL', key.t, 'q', 'qa')
-    call('ZREM', beside.parked, id)
-  end
+  if turn.quarantine then unpark(key.t, beside.root, beside.parked, id) end
   for _, mail in ipairs(call('LRANGE', key.i, 0, -1)) do answer(beside.replies, string.match(mail, '^%Z*'), closing) end
   for _, row in ipairs(call('LRANGE', key.w, 0, -1)) do call('ZREM', beside.waits, string.match(row, '^%Z*')) end
   call('DEL', key.i, key.w)
