@@ -27,7 +27,7 @@ class InlineStore(SqliteStore):
     """SQLite as it is used in virtual time."""
 
     async def connect(self, node: str, bell: b.Bell, clock: Callable[[], int], **more: Any) -> b.StoreConnection:
-        return await super().connect(node, bell, clock, **(more | {"inline": True}))
+        return await super().connect(node, bell, clock, inline=True, live=more.get("live"))
 
 
 SPACES = count()
