@@ -18,11 +18,11 @@ from .log import log
 from .world import World
 
 FRAMES = 24
-LEAST_PERIOD = 0.1
+LEAST_PERIOD = 0.2
 
 
 def threshold(renew: int) -> float:
-    """Return from how many seconds on a stall is reported: half a renewal period (given in ms), at most 1, at least 0.2."""
+    """Return from how many seconds on a stall is reported: half a renewal period (given in ms), at most 1, at least 0.4."""
     return min(1.0, max(2 * LEAST_PERIOD, renew / 2000))
 
 

@@ -15,7 +15,7 @@ from turnhold.runtime.runtime import node_of
 from turnhold.store import base
 from turnhold.testing import ScriptedModel, call
 
-from .fleet import Bench, Fleet
+from .fleet import Bench, Fleet, Partitioned
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -68,6 +68,7 @@ async def test_lost_bells(fleet: Fleet) -> None:
     await fleet.meet()
     for runtime in fleet.runtimes.values():
         node_of(runtime).placement.poller._wide_at += 100  # the look at everything would hide who looks where
+    assert isinstance(fleet.store, Partitioned)
     fleet.store.deaf = True
 
     turns = await starts(api, 20)

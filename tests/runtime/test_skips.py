@@ -85,12 +85,12 @@ async def test_an_agent_that_comes_back(fleet: Fleet) -> None:
         def known(self) -> list[str]:
             return ["shop@1"]
 
-        def load(self, agent_id: str, version: str) -> Agent | None:
+        def load(self, id: str, version: str) -> Agent | None:
             nonlocal asked
             asked += 1
             return None if missing else agent
 
-        def load_active(self, agent_id: str) -> Agent | None:
+        def load_active(self, id: str) -> Agent | None:
             return agent
 
     api = await fleet.open("api", execute=False)
