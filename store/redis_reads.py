@@ -19,6 +19,8 @@ Command: TypeAlias = "tuple[str | int, ...]"
 REPLIES_MS = 600_000
 SCANNED = 2000  # entries that one page of a listing looks at, at most
 PARKED = 10_000
+FEW = 4  # entries of a partition that a poll reads at first
+LAST = "~"  # sorts behind every turn's id
 STATUSES = tuple(range(14))  # the codes of statuses in the index of turns; 0: one that this release does not know
 NAMES = (
     *("READY", "RUNNING", "WAITING_FOR_USER", "WAITING_FOR_APPROVAL", "WAITING_FOR_CHILD", "RETRY_SCHEDULED", "IN_DOUBT"),
@@ -112,27 +114,51 @@ class RedisReads(ABC):
     async def due(self, op: base.Due) -> base.Reply:
         """Read turns that may run, and the next wake behind now."""
         tags = self.keys.tags if op.partitions is None else [self.keys.tags[number] for number in op.partitions]
-        last = op.offset + op.limit
-        answers = await self.ask([("ZRANGE", f"{tag}wake", 0, last, "WITHSCORES") for tag in tags])
-        now = self.now()
-        wakes = sorted(entry for answer in answers for entry in scored(answer))
-        ready = [turn for wake, turn in wakes if wake <= now]
-        later = next((wake for wake, _ in wakes if wake > now), None)
-        return base.DueTurns(tuple(ready[op.offset : last]), later, now)
+        ready, later, now = await self._heads("wake", tags, 0, op.offset + op.limit)
+        return base.DueTurns(tuple(ready[op.offset :]), later, now)
 
     async def expired(self, op: base.Expired) -> base.Reply:
         """Read turns whose lease is over."""
-        last = -1 if op.dead_nodes else op.limit
-        answers = await self.ask([("ZRANGE", f"{tag}leases", 0, last, "WITHSCORES") for tag in self.keys.tags])
+        if op.dead_nodes:
+            return await self._left_by(op)
+        over, later, now = await self._heads("leases", self.keys.tags, op.grace_ms, op.limit)
+        return base.DueTurns(tuple(over), None if later is None else later + op.grace_ms, now)
+
+    async def _left_by(self, op: base.Expired) -> base.Reply:
+        """Read turns whose lease is over or whose owner is named as dead: each owner has to be looked at."""
+        answers = await self.ask([("ZRANGE", f"{tag}leases", 0, -1, "WITHSCORES") for tag in self.keys.tags])
         now = self.now()
         leases = sorted((lease + op.grace_ms, turn) for answer in answers for lease, turn in scored(answer))
-        dead: set[str] = set()
-        if op.dead_nodes:
-            owners = await self.ask([("HGET", *self.keys.turn(turn, "t"), "nd") for _, turn in leases])
-            dead = {turn for (_, turn), node in zip(leases, owners, strict=True) if maybe(node) in op.dead_nodes}
+        owners = await self.ask([("HGET", *self.keys.turn(turn, "t"), "nd") for _, turn in leases])
+        dead = {turn for (_, turn), node in zip(leases, owners, strict=True) if maybe(node) in op.dead_nodes}
         over = [turn for ends, turn in leases if ends <= now or turn in dead]
         later = next((ends for ends, turn in leases if ends > now and turn not in dead), None)
         return base.DueTurns(tuple(over[: op.limit]), later, now)
+
+    async def _heads(self, index: str, tags: Sequence[str], grace: int, count: int) -> tuple[list[str], int | None, int]:
+        """Return the first `count` names of an index over partitions that are over for `grace` ms, the first later score, and now.
+
+        Of each partition only a few entries are read; more, where all of those are among the first.
+        """
+        rows: dict[str, list[Entry]] = {}
+        window, left, now, until = FEW, list(tags), 0, 0
+        while left:
+            answers = await self.ask([("ZRANGE", tag + index, 0, window - 1, "WITHSCORES") for tag in left])
+            rows.update(zip(left, map(scored, answers), strict=True))
+            now = now or self.now()
+            until = now - grace
+            first = sorted(entry for found in rows.values() for entry in found if entry[0] <= until)[:count]
+            cut = first[-1] if len(first) == count else (until, LAST)
+            left = [tag for tag in left if len(rows[tag]) == window and rows[tag][-1] < cut]
+            window *= 8
+        first = sorted(entry for found in rows.values() for entry in found if entry[0] <= until)[:count]
+        above = [score for found in rows.values() for score, _ in found if score > until]
+        hidden = [tag for tag, found in rows.items() if found and found[-1][0] <= until]
+        answers = await self.ask(
+            [("ZRANGE", tag + index, f"({until}", "+inf", "BYSCORE", "LIMIT", 0, 1, "WITHSCORES") for tag in hidden]
+        )
+        above += [score for answer in answers for score, _ in scored(answer)]
+        return [name for _, name in first], min(above, default=None), now
 
     async def list_nodes(self, op: base.ListNodes) -> base.Reply:
         """Read the announced nodes."""
