@@ -162,6 +162,7 @@ class Lane:
 
     async def _exchange(self, connection: AbstractConnection, batch: list[Call]) -> None:
         place = 0
+        unconfirmed: list[tuple[Call, Answer]] = []
         try:
             async with asyncio.timeout(OPERATION):
                 if not connection.is_connected:
@@ -171,30 +172,36 @@ class Lane:
                     if call.asking:
                         await _read(connection)
                     answer = await _read(connection)
-                    if call.confirm:
-                        answer = (answer, await _read(connection))
                     place += 1
-                    call.answer(answer)
+                    if call.confirm:
+                        unconfirmed.append((call, answer))
+                    else:
+                        call.answer(answer)
+                if unconfirmed:
+                    replicas = await _read(connection)
+                    for call, answer in unconfirmed:
+                        call.answer((answer, replicas))
         except (RedisError, OSError, EOFError) as fault:  # asyncio's TimeoutError is an OSError
             await _drop(connection)
             why = "no answer in time" if isinstance(fault, TimeoutError) and not str(fault) else str(fault)
             lost = Lost(f"{type(fault).__name__}: {why}", refused=isinstance(fault, AuthenticationError | AuthorizationError))
-            for call in batch[place:]:
+            for call in (*(call for call, _ in unconfirmed), *batch[place:]):
                 call.answer(lost)
         except BaseException:
-            for call in batch[place:]:
+            for call in (*(call for call, _ in unconfirmed), *batch[place:]):
                 call.answer(Lost("the connection is closed"))
             raise
 
     @staticmethod
     def _packed(batch: list[Call]) -> list[bytes]:
+        """Return a batch as it is sent. One WAIT behind it covers all that is to be confirmed: each would take the whole time."""
         parts: list[bytes] = []
         for call in batch:
             if call.asking:
                 parts.append(ASKING)
             parts.append(call.data)
-            if call.confirm:
-                parts.append(packed("WAIT", 1, call.confirm))
+        if confirm := max(call.confirm for call in batch):
+            parts.append(packed("WAIT", 1, confirm))
         return parts
 
 

@@ -23,7 +23,10 @@ local function saved(at, owned, replayed)
 end
 
 if not turn then return {'FENCED', false} end
-if turn.save_id == save_id then return saved(turn.version, shows(turn, activation, epoch), true) end
+if turn.save_id == save_id then
+  call('HSET', key.t, 'sid', save_id) -- changes nothing, but gives a WAIT on this connection something to wait for
+  return saved(turn.version, shows(turn, activation, epoch), true)
+end
 if not shows(turn, activation, epoch) then return {'FENCED', turn.node} end
 local length = call('LLEN', key.h)
 if turn.version < version or length < messages_at or turn.events < events_at then

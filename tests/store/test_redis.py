@@ -290,6 +290,38 @@ async def test_a_save_may_wait_for_a_replica() -> None:
     assert (unsure.version, unsure.confirmed) == (2, False)
 
 
+async def test_a_repeated_save_is_confirmed_by_nothing_less_than_itself() -> None:
+    """The reply is lost with its connection; on the new one a replica that has only what was before confirms nothing."""
+    with RedisServer() as master, TcpProxy(master.port) as between, TcpProxy(master.port) as line:
+        with RedisServer(replicaof=f"127.0.0.1 {between.port}") as replica:
+            replica.wait_synced()
+            async with connected(line.url) as connection:
+                turn, token = await owned(connection)
+                between.stall("client")
+                line.cut_after(0, "client", marker=b"SAVED")
+                again = await connection.call(make.save(turn, token, 0, confirm=True))
+
+    assert line.cuts >= 1
+    assert (again.version, again.replayed, again.confirmed) == (1, True, False)
+
+
+async def test_many_saves_wait_for_a_replica_together() -> None:
+    """They take the time of one: none is given up, on whatever connection."""
+    with RedisServer() as master, TcpProxy(master.port) as line, RedisServer(replica_of=master) as replica:
+        replica.wait_synced()
+        async with connected(line.url) as connection:
+            turns = [await owned(connection) for _ in range(10)]
+            first = await connection.call(make.save(*turns[0], 0, confirm=True))
+            replica.close()
+            taken = line.connections
+            saves = [connection.call(make.save(turn, token, 0, confirm=True)) for turn, token in turns[1:]]
+            replies = await asyncio.gather(*saves)
+
+    assert first.confirmed
+    assert [(reply.version, reply.replayed, reply.confirmed) for reply in replies] == [(1, False, False)] * 9
+    assert line.connections == taken
+
+
 # -- bells and what is shown
 
 
