@@ -59,6 +59,10 @@ class RedisPlace:
             keys = list(client.scan_iter(match=f"{self.tag(turn)}:*", count=5000))
             return client.delete(*keys)
 
+    def forget_scripts(self) -> None:
+        for _, client in self._clients():
+            client.script_flush()
+
     def _clients(self) -> Iterator[tuple[tuple[str, int], Redis]]:
         with ExitStack() as stack:
             for master in self.masters():

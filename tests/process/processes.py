@@ -191,12 +191,12 @@ class Crew:
         self._ledger = folder / "ledger"
         self.workers: list[Worker] = []
         self._ahead = ahead
-        self._spare: Worker | None = None
+        self.spare: Worker | None = None
 
     def spawn(self, name: str = "") -> Worker:
         """Start a process that has opened nothing yet."""
-        worker = self._spare or self._new()
-        self._spare = self._new() if self._ahead else None
+        worker = self.spare or self._new()
+        self.spare = self._new() if self._ahead else None
         worker.name = name or worker.name
         return worker
 

@@ -65,8 +65,12 @@ async def _pass(point: str) -> None:
 async def pay(context: ToolContext, amount: int = 0) -> str:
     """Pay somebody."""
     _started(context)
-    await _pass("tool")
-    await _pass("effect")
+    try:
+        await _pass("tool")
+        await _pass("effect")
+    except asyncio.CancelledError:
+        _event("stopped", turn=context.turn_id, call=context.call_id, attempt=context.attempt)
+        raise
     return f"paid in attempt {context.attempt}"
 
 
@@ -109,7 +113,7 @@ def _agent(id: str, *tools: Tool, calls: int = 1, **options: Any) -> Agent:
 def agents(version: str = "1") -> list[Agent]:
     """Return the agents, new ones for each runtime."""
     free = tool(pay, name="pay_now", approval=False, effect="repeatable")
-    few = ExecutionPolicy(max_crashes=2)
+    once, twice = ExecutionPolicy(max_crashes=1), ExecutionPolicy(max_crashes=2)
     found = [
         _agent("once", tool(pay, approval=True)),
         _agent("repeatable", tool(pay, approval=True, effect="repeatable")),
@@ -119,7 +123,7 @@ def agents(version: str = "1") -> list[Agent]:
         _agent("both", free, tool(pay, approval=True)),
         _agent("briefed", free, instructions="Speak briefly.", policy=ExecutionPolicy(max_iterations=1)),
         Agent("talk", model=ScriptedModel("hello")),
-        _agent("poison-tool", tool(poison, approval=False, effect="repeatable"), policy=few),
-        Agent("poison-model", model=ScriptedModel(_poisoned), policy=few),
+        _agent("poison-tool", tool(poison, approval=False, effect="repeatable"), policy=twice),
+        Agent("poison-model", model=ScriptedModel(_poisoned), policy=once),
     ]
     return [agent.replace(version=version) for agent in found]
