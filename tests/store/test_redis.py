@@ -292,14 +292,18 @@ async def test_a_save_may_wait_for_a_replica() -> None:
 
 async def test_a_repeated_save_is_confirmed_by_nothing_less_than_itself() -> None:
     """The reply is lost with its connection; on the new one a replica that has only what was before confirms nothing."""
-    with RedisServer() as master, TcpProxy(master.port) as between, TcpProxy(master.port) as line:
-        with RedisServer(replicaof=f"127.0.0.1 {between.port}") as replica:
-            replica.wait_synced()
-            async with connected(line.url) as connection:
-                turn, token = await owned(connection)
-                between.stall("client")
-                line.cut_after(0, "client", marker=b"SAVED")
-                again = await connection.call(make.save(turn, token, 0, confirm=True))
+    with (
+        RedisServer() as master,
+        TcpProxy(master.port) as between,
+        TcpProxy(master.port) as line,
+        RedisServer(replicaof=f"127.0.0.1 {between.port}") as replica,
+    ):
+        replica.wait_synced()
+        async with connected(line.url) as connection:
+            turn, token = await owned(connection)
+            between.stall("client")
+            line.cut_after(0, "client", marker=b"SAVED")
+            again = await connection.call(make.save(turn, token, 0, confirm=True))
 
     assert line.cuts >= 1
     assert (again.version, again.replayed, again.confirmed) == (1, True, False)
