@@ -46,8 +46,11 @@ async def drain(node: Node) -> bool:
 async def _keep(node: Node, actor: Actor) -> None:
     """Keep a turn whose thread runs on: nobody renews for it any more, so its lease must outlast the process.
 
-    Others take it over when the process is proved dead. Until then its call runs, and a "rerun" would have it twice.
+    Others take it over when the process is proved dead. Until then its call runs, and a "rerun" would have it twice. Where nobody
+    can prove that, the lease runs out as every lease does: the process most likely ends now, and its turns must not wait for ever.
     """
+    if not node.store.proves_death:
+        return
     try:
         await node.call(base.Renew(leases=((actor.turn_id, actor.token),), lease_ms=UNTIL_DEATH))
     except StoreUnavailable as error:

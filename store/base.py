@@ -267,13 +267,15 @@ class TurnStore(Protocol):
 
     `namespace` enters the ids that are made of idempotency keys. `poll_seconds` is how often a node must look for work
     that no bell announced, `None` where the bell never fails. `lease_seconds` is the lease where the user names none.
-    `partitioned`: looking for work costs by partition, so nodes share the partitions between them.
+    `partitioned`: looking for work costs by partition, so nodes share the partitions between them. `proves_death`: others learn for
+    certain that an owner's process has ended, so a lease may be meant to last until then.
     """
 
     namespace: str
     poll_seconds: float | None
     lease_seconds: float
     partitioned: bool
+    proves_death: bool
 
     async def connect(
         self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False, live: Live | None = None

@@ -23,6 +23,7 @@ class MemoryStore:
     poll_seconds: float | None = None
     lease_seconds = 10.0
     partitioned = False
+    proves_death = True
 
     def __init__(self, *, namespace: str = "") -> None:
         self.namespace = namespace

@@ -21,6 +21,7 @@ class RedisStore:
     poll_seconds: float | None = 1.0
     lease_seconds = 30.0
     partitioned = True
+    proves_death = False
 
     def __init__(self, url: str) -> None:
         self.place = Place(url)

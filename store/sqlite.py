@@ -38,6 +38,7 @@ class SqliteStore:
     poll_seconds: float | None = 1.0
     lease_seconds = 10.0
     partitioned = False
+    proves_death = True
 
     def __init__(self, path: str | Path, *, synchronous: str = "full", namespace: str = "") -> None:
         if synchronous.lower() not in SYNCHRONOUS:

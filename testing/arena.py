@@ -65,6 +65,7 @@ class GatedStore:
         self.poll_seconds = store.poll_seconds
         self.lease_seconds = store.lease_seconds
         self.partitioned = store.partitioned
+        self.proves_death = store.proves_death
         self._store = store
         self._gate = gate
         self._witness = witness

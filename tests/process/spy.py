@@ -20,6 +20,7 @@ class SpyStore:
         self.poll_seconds = inner.poll_seconds
         self.lease_seconds = inner.lease_seconds
         self.partitioned = inner.partitioned
+        self.proves_death = inner.proves_death
         self.counts: Counter[str] = Counter()
         self._inner = inner
         self._event = event

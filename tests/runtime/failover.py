@@ -36,6 +36,7 @@ class Failover:
     poll_seconds: float | None = None
     lease_seconds = 10.0
     partitioned = False
+    proves_death = True
 
     def __post_init__(self) -> None:
         self.store = MemoryStore()

@@ -57,6 +57,7 @@ class Partitioned(MemoryStore):
     poll_seconds = 1.0
     lease_seconds = LEASE
     partitioned = True
+    proves_death = False
 
     def __init__(self) -> None:
         super().__init__()

@@ -48,6 +48,7 @@ class DeafStore:
         self.namespace, self.lease_seconds = inner.namespace, inner.lease_seconds
         self.poll_seconds: float | None = 1.0
         self.partitioned = inner.partitioned
+        self.proves_death = inner.proves_death
         self.ops: Counter[str] = Counter()
         self.held: type[base.Op] | None = None
         self.opened = asyncio.Event()
