@@ -30,11 +30,13 @@ def activated(draft: Draft, message: Activated) -> None:
         if state.policy is None and context.agent.policy != DEFAULT_POLICY:
             state.policy = context.agent.policy
     request = state.request
+    asked = not state.calls and not state.waits  # next would be the model; the save that says so may have died with its owner
     if request is not None and request.activation not in (None, context.activation):
+        asked = True
         state.request = msgspec.structs.replace(request, activation=None)
-        if message.crashes >= draft.policy.max_crashes and state.ending is None:
-            draft.actions.append(Park(f"{message.crashes} owners were lost while the model was asked"))
-            return
+    if asked and message.crashes >= draft.policy.max_crashes and state.ending is None:
+        draft.actions.append(Park(f"{message.crashes} owners were lost while the model was asked"))
+        return
     for call in list(state.calls):
         if call.status is CallStatus.RUNNING and call.activation != context.activation and state.ending is None:
             calls.lost(draft, call, "the process that ran it is gone")

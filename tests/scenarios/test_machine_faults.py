@@ -116,6 +116,18 @@ def test_crashes_of_a_model_request(crashes: int, parked: bool) -> None:
 
 
 @pytest.mark.parametrize(("crashes", "parked"), [(4, False), (5, True)])
+def test_crashes_of_a_model_request_that_was_never_saved(crashes: int, parked: bool) -> None:
+    """A request leaves while its save is under way: a model that kills its owner at once is counted without it."""
+    turn = machine()
+    turn.state.request = None
+
+    turn.crash(crashes)
+
+    assert any(isinstance(action, Park) for action in turn.draft.actions) == parked
+    assert parked or turn.asked_model()
+
+
+@pytest.mark.parametrize(("crashes", "parked"), [(4, False), (5, True)])
 def test_crashes_of_a_policy(crashes: int, parked: bool) -> None:
     """W-11, DESIGN 5.9: a policy that costs `max_crashes` owners parks the turn, too: it does not spin."""
     turn = machine(Desk().tool(), approval=lambda turn, call, tool: True)
