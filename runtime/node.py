@@ -74,7 +74,7 @@ class Node:
         homes = Homes(self.node, agents.announced if execute else (), stale, shared=store.partitioned)
         self.placement = Placement(self, agents, homes)
         self.commands = Commands(self.placement)
-        self.watching = Watching(self.placement, owners_are_rung=store.partitioned)
+        self.watching = Watching(self.placement)
         self.lag = LagWatch(self.world, self.node, threshold(settings.renew))
         self.fault: Fault | None = None
         self._connection: base.StoreConnection | None = None

@@ -17,13 +17,11 @@ class Watching:
     """Asks the store how far the watched trees are, and rings those who have not seen it.
 
     Nobody who waits asks by himself, so ten thousand waiters cost what one costs. A tree that was not asked about for a while is
-    compared with the answer of the last time: what has not changed since then was not missed. `owners_are_rung`: the store rings for
-    each owner that has mail; renewals find what was lost.
+    compared with the answer of the last time: what has not changed since then was not missed.
     """
 
-    def __init__(self, placement: Placement, *, owners_are_rung: bool) -> None:
+    def __init__(self, placement: Placement) -> None:
         self._placement = placement
-        self._owners_are_rung = owners_are_rung
         self._host = placement.host
         self._seen: dict[str, Progress] = {}
         self._doubt: asyncio.Future[None] | None = None
@@ -46,10 +44,10 @@ class Watching:
             if self._doubted:
                 self._doubt.set_result(None)
             await world.rest(self._doubt, period)
-            doubted, self._doubted = self._doubted, False
+            self._doubted = False
             try:
                 await self._ask()
-                if self._placement.actors and (doubted or not self._owners_are_rung):
+                if self._placement.actors:
                     await self._placement.renew_now()
             except StoreUnavailable as error:
                 log.warning("watch_failed", error=str(error))
