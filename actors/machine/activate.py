@@ -30,7 +30,8 @@ def activated(draft: Draft, message: Activated) -> None:
         if state.policy is None and context.agent.policy != DEFAULT_POLICY:
             state.policy = context.agent.policy
     request = state.request
-    asked = not state.calls and not state.waits  # next would be the model; the save that says so may have died with its owner
+    # All that a turn without any reply can die of is its first request; the save that holds it may have died with its owner.
+    asked = not (state.iteration_count or state.calls or state.waits)
     if request is not None and request.activation not in (None, context.activation):
         asked = True
         state.request = msgspec.structs.replace(request, activation=None)

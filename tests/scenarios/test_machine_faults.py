@@ -117,7 +117,7 @@ def test_crashes_of_a_model_request(crashes: int, parked: bool) -> None:
 
 @pytest.mark.parametrize(("crashes", "parked"), [(4, False), (5, True)])
 def test_crashes_of_a_model_request_that_was_never_saved(crashes: int, parked: bool) -> None:
-    """A request leaves while its save is under way: a model that kills its owner at once is counted without it."""
+    """The first request leaves while its save is under way: a model that kills its owner at once is counted without it."""
     turn = machine()
     turn.state.request = None
 
@@ -125,6 +125,20 @@ def test_crashes_of_a_model_request_that_was_never_saved(crashes: int, parked: b
 
     assert any(isinstance(action, Park) for action in turn.draft.actions) == parked
     assert parked or turn.asked_model()
+
+
+def test_crashes_of_a_call_are_not_those_of_the_next_model_request() -> None:
+    """A call that has cost all its owners is resolved by a person: the turn goes on, and asks its model."""
+    turn = running("repeatable", ExecutionPolicy(max_crashes=2))
+    for crashes in (1, 2):
+        turn.crash(crashes)
+    assert turn.state.status is Status.IN_DOUBT
+    turn.feed(turn.mail(ResumeCommand.fail_call("c")))
+    turn.state.request = None
+
+    turn.crash(2)
+
+    assert turn.asked_model()
 
 
 @pytest.mark.parametrize(("crashes", "parked"), [(4, False), (5, True)])
