@@ -6,9 +6,10 @@ import argparse
 import json
 import logging
 import sys
+import time
 from collections.abc import Sequence
 
-from . import approve, latency, mailbox, rounds, size, waiting
+from . import approve, cluster, growth, latency, mailbox, rounds, size, upkeep, waiting
 from .harness import Options, Row, machine, table
 
 SCENARIOS = {
@@ -18,6 +19,9 @@ SCENARIOS = {
     "size": size,
     "mailbox": mailbox,
     "waiting": waiting,
+    "growth": growth,
+    "cluster": cluster,
+    "upkeep": upkeep,
 }
 
 
@@ -34,15 +38,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = Options(quick=asked.quick)
     about = machine()
     rows: list[Row] = []
-    for name in asked.scenarios or SCENARIOS:
-        print(f"{name} ...", end="\r", file=sys.stderr, flush=True)
-        rows += SCENARIOS[name].measure(options)
+    try:
+        for name in asked.scenarios or SCENARIOS:
+            begin = time.perf_counter()
+            rows += SCENARIOS[name].measure(options)
+            print(f"{name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
+    finally:  # also what was measured before something failed
+        if asked.json:
+            print(json.dumps({"machine": about, "rows": [row.to_dict() for row in rows]}))
+        else:
+            print("  ".join(f"{name} {value}" for name, value in about.items()))
+            print()
+            print(table(rows))
     if asked.json:
-        print(json.dumps({"machine": about, "rows": [row.to_dict() for row in rows]}))
         return 0
-    print("  ".join(f"{name} {value}" for name, value in about.items()))
-    print()
-    print(table(rows))
     print("\nAll checks held: every tool ran once, every answer was there. 'per CPU s' counts this process alone.")
     return 0
 

@@ -2,46 +2,64 @@
 
 from __future__ import annotations
 
+import contextlib
+
+from . import servers
 from .floors import committed, replayed, stored
 from .harness import Options, Row, Sample, Variant, folder, interleave, median_rate, rate_row, run
-from .work import cycles, payloads, recorded
+from .plain_redis import packed, piped
+from .servers import Server
+from .work import Ops, cycles, payloads, recorded
 
 TITLE = "approve cycles"
 WIDTHS = (1, 64)
-GOALS = {("memory", 64): "3,000", ("sqlite full", 64): "2,000"}
+GOALS = {("memory", 64): "3,000", ("sqlite full", 64): "2,000", ("redis", 64): "2,000"}
+FLOORS = {"sqlite full": "plain SQLite writer, full", "redis": "plain Redis script, same commands"}
 
 
 def measure(options: Options) -> list[Row]:
-    """Measure both stores at every width, beside their floors."""
-    few, many = options.pick(1024, 32), options.pick(2048, 256)
+    """Measure the stores at every width, beside their floors."""
+    few, many = options.pick(1024, 16), options.pick(2048, 128)
     ops = recorded(many)
     bodies = payloads(ops)
     trips = len(ops) / many
-    variants: dict[str, Variant] = {
-        "memory floor": lambda: replayed(ops, many),
-        "memory bare": lambda: stored(bodies, many),
-    }
-    for width in WIDTHS:
-        count = few if width == 1 else many
-        part = bodies[: round(count * trips)]
-        variants[f"memory {width}"] = lambda count=count, width=width: run(lambda: cycles("memory://", count, width))
-        variants[f"sqlite full {width}"] = lambda count=count, width=width: on_disk(count, width)
-        variants[f"sqlite floor {width}"] = lambda part=part, count=count, width=width: floor_on_disk(part, count, width)
-    samples = interleave(variants, options.repeats)
+    counts = {width: few if width == 1 else many for width in WIDTHS}
+    with contextlib.ExitStack() as stack:
+        server = None if servers.absent() else stack.enter_context(servers.served())
+        variants: dict[str, Variant] = {
+            "memory floor": lambda: replayed(ops, many),
+            "memory bare": lambda: stored(bodies, many),
+        }
+        for width, count in counts.items():
+            part = bodies[: round(count * trips)]
+            variants[f"memory {width}"] = lambda count=count, width=width: run(lambda: cycles("memory://", count, width))
+            variants[f"sqlite full {width}"] = lambda count=count, width=width: on_disk(count, width)
+            variants[f"sqlite full floor {width}"] = lambda part=part, count=count, width=width: floor_on_disk(part, count, width)
+            if server is not None:
+                variants |= on_redis(server, ops[: len(part)], count, width)
+        samples = interleave(variants, options.repeats)
+    note = f"{trips:g} round trips, {sum(map(len, bodies)) / many / 1024:.1f} KiB a cycle"
+    wire = f"{sum(len(packed(op)) for op, _ in ops) / many / 1024:.1f} KiB a cycle on the wire"
+    return rows_of(samples, note, wire)
+
+
+def rows_of(samples: dict[str, list[Sample]], note: str, wire: str) -> list[Row]:
     rows: list[Row] = []
-    for store in ("memory", "sqlite full"):
+    for store in ("memory", "sqlite full", "redis"):
         for width in WIDTHS:
-            floor = samples["memory floor" if store == "memory" else f"sqlite floor {width}"]
-            found = samples[f"{store} {width}"]
+            found = samples.get(f"{store} {width}")
+            if found is None:
+                continue
+            floor = samples["memory floor" if store == "memory" else f"{store} floor {width}"]
             goal = GOALS.get((store, width), "")
             rows.append(rate_row(TITLE, f"{store}, {width} at once", found, "cycles/s", floor=median_rate(floor), bar=goal))
-    note = f"{trips:g} round trips, {sum(map(len, bodies)) / many / 1024:.1f} KiB a cycle"
     rows.append(rate_row(TITLE, "floor: these operations on a memory core", samples["memory floor"], "cycles/s", note=note))
     rows.append(rate_row(TITLE, "floor: these bytes into a dict", samples["memory bare"], "cycles/s"))
-    rows += [
-        rate_row(TITLE, f"floor: plain SQLite writer, full, {width} at once", samples[f"sqlite floor {width}"], "cycles/s")
-        for width in WIDTHS
-    ]
+    for store, name in FLOORS.items():
+        for width in WIDTHS:
+            if found := samples.get(f"{store} floor {width}"):
+                about = wire if store == "redis" else ""
+                rows.append(rate_row(TITLE, f"floor: {name}, {width} at once", found, "cycles/s", note=about))
     return rows
 
 
@@ -53,3 +71,13 @@ def on_disk(count: int, width: int) -> Sample:
 def floor_on_disk(bodies: list[bytes], count: int, width: int) -> Sample:
     with folder() as path:
         return run(lambda: committed(path / "plain.db", bodies, count, width))
+
+
+def on_redis(server: Server, ops: Ops, count: int, width: int) -> dict[str, Variant]:
+    commands = [packed(op) for op, _ in ops]
+
+    def floor() -> Sample:
+        server.fresh()
+        return run(lambda: piped(server, commands, count, width))
+
+    return {f"redis {width}": lambda: run(lambda: cycles(server.fresh(), count, width)), f"redis floor {width}": floor}

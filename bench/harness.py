@@ -20,6 +20,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from .servers import described
+
 
 @dataclass(frozen=True)
 class Options:
@@ -153,6 +155,8 @@ def machine() -> dict[str, str]:
         "turnhold": metadata.version("turnhold"),
         "msgspec": metadata.version("msgspec"),
         "sqlite": sqlite3.sqlite_version,
+        "server": described(),
+        "redis-py": metadata.version("redis"),
         "system": f"{platform.system()} {platform.machine()}",
         "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
         "load": load,

@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from turnhold import Runtime
 
+from . import servers
 from .floors import PlainWriter
 from .harness import Options, Row, folder, quantile, run
-from .work import Work, answered, payloads, recorded, suspended
+from .plain_redis import loaded, packed
+from .servers import Server
+from .work import Ops, Work, answered, payloads, recorded, suspended
 
 TITLE = "resume to completed, one at a time"
-GOALS = {"memory": "0.5", "sqlite full": "1.5"}
+GOALS = {"memory": "0.5", "sqlite full": "1.5", "redis": "1.5"}
+FLOORS = {"sqlite full": "plain SQLite writer", "redis": "plain Redis script, same commands"}
 
 
 def measure(options: Options) -> list[Row]:
-    """Measure both stores; the floor is the same bytes in as many commits."""
-    count, repeats = options.pick(500, 50), options.repeats
-    bodies = payloads(recorded(1))[2:]  # behind the start: the delivery and three saves
-    with folder() as path:
-        found: dict[str, list[float]] = {"memory": [], "sqlite full": [], "floor": []}
-        for repeat in range(repeats):
+    """Measure the stores; the floors are the same bytes in as many commits, the same commands in as many round trips."""
+    count = options.pick(500, 20)
+    ops = recorded(1)[2:]  # behind the start: the delivery and three saves
+    bodies = payloads(ops)
+    found: dict[str, list[float]] = {name: [] for store in GOALS for name in (store, f"{store} floor")}
+    with folder() as path, contextlib.ExitStack() as stack:
+        server = None if servers.absent() else stack.enter_context(servers.served())
+        for repeat in range(options.repeats):
             found["memory"] += run(lambda: latencies("memory://", count))
             found["sqlite full"] += run(lambda at=repeat: latencies(f"sqlite:///{path}/{at}.db", count))
-            found["floor"] += run(lambda at=repeat: floor(path / f"plain{at}.db", bodies, count))
+            found["sqlite full floor"] += run(lambda at=repeat: floor(path / f"plain{at}.db", bodies, count))
+            if server is not None:
+                found["redis"] += run(lambda: latencies(server.fresh(), count))
+                found["redis floor"] += run(lambda: floor_on_redis(server, ops, count))
     rows: list[Row] = []
-    middle = quantile(found["floor"], 0.5)
-    for store in ("memory", "sqlite full"):
-        below = None if store == "memory" else middle
+    for store in filter(found.get, GOALS):
+        below = quantile(found[f"{store} floor"], 0.5) if store in FLOORS else None
         rows.append(Row(TITLE, f"{store}, p50", quantile(found[store], 0.5), "ms", floor=below, bar=GOALS[store]))
         rows.append(Row(TITLE, f"{store}, p99", quantile(found[store], 0.99), "ms"))
-    rows.append(Row(TITLE, "floor: plain SQLite writer, p50", middle, "ms"))
+    for store, name in FLOORS.items():
+        if found[store]:
+            rows.append(Row(TITLE, f"floor: {name}, p50", quantile(found[f"{store} floor"], 0.5), "ms"))
     return rows
 
 
@@ -60,4 +71,17 @@ async def floor(path: Path, bodies: Sequence[bytes], count: int) -> list[float]:
             found.append((time.perf_counter() - begin) * 1000)
     finally:
         writer.close()
+    return found[count // 10 :]
+
+
+async def floor_on_redis(server: Server, ops: Ops, count: int) -> list[float]:
+    commands = [packed(op) for op, _ in ops]
+    found: list[float] = []
+    pipe = await loaded(server)
+    for _ in range(count):
+        begin = time.perf_counter()
+        for each in commands:
+            assert await pipe.put(each) == b"OK"
+        found.append((time.perf_counter() - begin) * 1000)
+    pipe.close()
     return found[count // 10 :]

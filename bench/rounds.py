@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 
 from turnhold import Runtime
 
+from . import servers
 from .harness import Clock, Options, Row, Sample, folder, interleave, run
 from .work import ANSWER, Work
 
@@ -14,22 +16,21 @@ SHORT, LONG = 10, 200
 
 
 def measure(options: Options) -> list[Row]:
-    """Measure both lengths on both stores."""
+    """Measure both lengths on all stores."""
     rows: list[Row] = []
-    turns = options.pick(40, 10)
-    with folder() as path:
+    turns = options.pick(40, 2)
+    with folder() as path, contextlib.ExitStack() as stack:
         names = iter(range(1_000_000))
-
-        def url(store: str) -> str:
-            return "memory://" if store == "memory" else f"sqlite:///{path}/{next(names)}.db"
-
-        for store in ("memory", "sqlite full"):
+        urls = {"memory": lambda: "memory://", "sqlite full": lambda: f"sqlite:///{path}/{next(names)}.db"}
+        if not servers.absent():
+            urls["redis"] = stack.enter_context(servers.served()).fresh
+        for store, url in urls.items():
             samples = interleave(
                 {
-                    "short": lambda store=store: run(lambda: rounds(url(store), SHORT, turns)),
-                    "long": lambda store=store: run(lambda: rounds(url(store), LONG, max(1, turns * SHORT // LONG))),
+                    "short": lambda url=url: run(lambda: rounds(url(), SHORT, turns)),
+                    "long": lambda url=url: run(lambda: rounds(url(), LONG, max(1, turns * SHORT // LONG))),
                 },
-                options.pick(9, 3),
+                options.pick(9, 1),
             )
             short, long = (statistics.median(1e6 / sample.cpu_rate for sample in samples[name]) for name in ("short", "long"))
             rows.append(Row(TITLE, f"{store}, in a turn of {SHORT}", short, "us CPU"))

@@ -7,20 +7,25 @@ import gc
 
 from turnhold import Runtime
 
+from . import servers
 from .harness import Clock, Options, Row, folder, resident, run
 from .work import ANSWER, Work, answered, suspended
 
-TITLE = "suspended turns in SQLite"
+TITLE = "suspended turns in the store"
 
 
 def measure(options: Options) -> list[Row]:
     """Measure memory and idle CPU, and answer the first and the last turn at the end."""
-    count = options.pick(20_000, 2_000)
+    count, seconds = options.pick(20_000, 500), options.pick(5, 1)
     with folder() as path:
-        return run(lambda: grown(f"sqlite:///{path}/turns.db?synchronous=normal", count, options.pick(5, 1)))
+        rows = run(lambda: grown("sqlite", f"sqlite:///{path}/turns.db?synchronous=normal", count, seconds))
+    if not servers.absent():
+        with servers.served() as server:
+            rows += run(lambda: grown("redis", server.url, count, seconds))
+    return rows
 
 
-async def grown(url: str, count: int, seconds: int) -> list[Row]:
+async def grown(store: str, url: str, count: int, seconds: int) -> list[Row]:
     work = Work()
     async with Runtime(url, agents=[work.agent]) as runtime:
         first = await suspended(runtime)
@@ -34,9 +39,16 @@ async def grown(url: str, count: int, seconds: int) -> list[Row]:
     assert work.runs == 2
     growth = (after[0] - before[0]) / (count // 2)
     return [
-        Row(TITLE, f"growth of memory, {count // 2:,} to {count:,}", growth, "bytes/turn", bar="0", note=f"{after[0] >> 20} MiB"),
-        Row(TITLE, f"idle CPU with {count // 2:,}", before[1] * 100, "% of a core"),
-        Row(TITLE, f"idle CPU with {count:,}", after[1] * 100, "% of a core", floor=before[1] * 100, bar="1 x"),
+        Row(
+            TITLE,
+            f"{store}, growth of memory, {count // 2:,} to {count:,}",
+            growth,
+            "bytes/turn",
+            bar="0",
+            note=f"{after[0] >> 20} MiB",
+        ),
+        Row(TITLE, f"{store}, idle CPU with {count // 2:,}", before[1] * 100, "% of a core"),
+        Row(TITLE, f"{store}, idle CPU with {count:,}", after[1] * 100, "% of a core", floor=before[1] * 100, bar="1 x"),
     ]
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -18,6 +19,7 @@ from .harness import Clock, Sample
 INPUT = "Please refund order O-1001, 25 dollars"
 ANSWER = "The order is refunded."
 WRITES = (base.Create, base.Deliver, base.Save)
+Ops: TypeAlias = "Sequence[tuple[base.Op, int]]"
 
 
 class Model:
@@ -110,21 +112,21 @@ class Recorder(MemoryCore):
         return reply
 
 
-async def _recorded(count: int) -> list[tuple[base.Op, int]]:
+async def _recorded(count: int, once: Callable[[Runtime], Awaitable[Any]]) -> list[tuple[base.Op, int]]:
     store, work = MemoryStore(), Work()
     store.core = recorder = Recorder()
     async with Runtime(store, agents=[work.agent]) as runtime:
         recorder.asked.clear()
         for _ in range(count):
-            await cycle(runtime)
+            await once(runtime)
     return [(op, now) for op, now in recorder.asked if isinstance(op, WRITES)]
 
 
-def recorded(count: int) -> list[tuple[base.Op, int]]:
+def recorded(count: int, once: Callable[[Runtime], Awaitable[Any]] = cycle) -> list[tuple[base.Op, int]]:
     """The writes of real cycles, each of another turn, one after the other, with their times."""
-    return asyncio.run(_recorded(count))
+    return asyncio.run(_recorded(count, once))
 
 
-def payloads(ops: Sequence[tuple[base.Op, int]]) -> list[bytes]:
+def payloads(ops: Ops) -> list[bytes]:
     """The bytes that the writes carry."""
     return [msgspec.msgpack.encode(op) for op, _ in ops]
