@@ -30,7 +30,7 @@ TAKES: Final = {
     "fail": ("reason",),
 }
 NEEDS: Final = {"say": "text", "submit": "data", "result": "data"}
-URL_HELP: Final = "a store, as in sqlite:///turns.db"
+URL_HELP: Final = "a store, as in sqlite:///turns.db or redis://host:6379/0"
 LEFT: Final = 130
 MOST_WAITS: Final = 10_000
 

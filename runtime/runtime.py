@@ -45,7 +45,8 @@ class Runtime:
 
     An async context manager; it may be entered and left in different tasks. All periods derive from `lease`.
 
-    :param store: ``memory://`` (private), ``memory://name`` (shared in the process), ``sqlite:///file.db``, or a `TurnStore`.
+    :param store: ``memory://`` (private), ``memory://name`` (shared in the process), ``sqlite:///file.db``, ``redis://host:6379/0``,
+        ``redis+cluster://host:7000``, or a `TurnStore`.
     :param agents: the agents this node runs, or a loader of them.
     :param node: a name for people; a random one by default.
     :param execute: False makes an API-only node: it applies answers and cancels, and starts no effect.
@@ -56,7 +57,8 @@ class Runtime:
     :param cancel_grace: how long a cancelled turn waits for tools that cannot be interrupted.
     :param retention: how long a tree is kept behind its root's end.
     :param confirm: ``"once"``: a `once` tool starts only when a replica of the store has the save of its start; ``"all"``: every
-        save asks for that. A store without replicas has nothing to confirm and takes it as given.
+        save asks for that. Memory and SQLite have no replicas and take it as given; on a Redis without one nothing is confirmed,
+        so no `once` tool ever starts.
     :param max_snapshot: the largest snapshot and the largest message that is stored, in bytes.
     :raises InvalidDefinition: if an argument is wrong.
     """

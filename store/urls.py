@@ -30,4 +30,6 @@ def open_store(store: object) -> TurnStore:
 
         return RedisStore.from_url(store)
     known = "memory://, memory://name, sqlite:///file, redis://, rediss://, redis+cluster:// or unix://"
-    raise InvalidDefinition(f"store must be {known}, not {shown(store)}")
+    scheme, colon, rest = store.partition("://")
+    named = f"{scheme}://{rest.rpartition('@')[2]}" if colon else store  # an error shows no password
+    raise InvalidDefinition(f"store must be {known}, not {shown(named)}")

@@ -37,6 +37,7 @@ from .place import Place, gated, picture, plain, refused, waiting
         ({"store": b"memory://"}, "store must be a URL or a TurnStore"),
         ({"store": Rude()}, "store must be a URL or a TurnStore"),
         ({"store": "postgres://x"}, "store must be memory://"),
+        ({"store": "postgres://me:secret@x"}, "not 'postgres://x'"),
         ({"store": ""}, "store must be memory://"),
         ({"store": MEGABYTES}, "store must be memory://"),
         ({"store": "sqlite:"}, "not a file"),
