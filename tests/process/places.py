@@ -42,13 +42,14 @@ class RedisPlace:
         for _, client in self._clients():
             for name in names:
                 for key in client.scan_iter(match=f"{{{self.namespace}:??}}:{name}", count=5000):
-                    found.setdefault(name, []).extend(client.zrange(key, 0, -1))
+                    found.setdefault(name, []).extend(map(str, client.zrange(key, 0, -1)))
         return found
 
     def turn(self, turn: str) -> dict[str, str]:
         """Return what a standalone server has stored of a turn beside its snapshot."""
         with Redis(*self._seed, decode_responses=True) as client:
-            return client.hgetall(f"{self.tag(turn)}:t:{turn}")
+            found: Any = client.hgetall(f"{self.tag(turn)}:t:{turn}")
+        return found
 
     def tag(self, turn: str) -> str:
         return f"{{{self.namespace}:{turn[:2]}}}"

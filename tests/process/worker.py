@@ -102,8 +102,8 @@ class WrongClock(SystemClock):
 def written_by(schema: int) -> None:
     """Make this process one of a release that writes snapshots of a schema of its own."""
     for name, module in list(sys.modules.items()):
-        if name.startswith("turnhold.") and hasattr(module, "SCHEMA"):
-            module.SCHEMA = schema
+        if name.startswith("turnhold.") and "SCHEMA" in vars(module):
+            vars(module)["SCHEMA"] = schema
 
 
 class Worker:
