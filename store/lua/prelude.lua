@@ -189,6 +189,7 @@ local function seen(key, message)
 end
 
 local function see(key, message)
+  call('ZREMRANGEBYSCORE', key.d, '-inf', int(now - SEEN_MS))
   call('ZADD', key.d, 'NX', int(now), message)
   call('PEXPIRE', key.d, SEEN_MS)
 end
@@ -202,7 +203,6 @@ end
 
 local function post(key, mail)
   call('RPUSH', key.i, mail.id .. NUL .. mail.command .. NUL .. mail.wait .. NUL .. int(now) .. NUL .. mail.body)
-  call('ZREMRANGEBYSCORE', key.d, '-inf', int(now - SEEN_MS))
   see(key, mail.id)
 end
 

@@ -224,3 +224,15 @@ def test_bells_ring(client: redis.Redis) -> None:
     said = [message["data"].decode() for message in rung if message]
     due = f"{both.now} agent@1"
     assert said == [f"work {ROOT}", f"work {ROOT}", f"due {CHILD} {due}", f"due {ROOT} {due}", f"saved {ROOT} 1 3"]
+
+
+def test_mail_that_was_read_late_is_known_when_it_comes_again(both: Both) -> None:
+    """A day counts from when it was read, where that was more than a day after its delivery, whatever came in between."""
+    both.create()
+    both(deliver("early"))
+    both(deliver("later"), later=20 * HOUR)
+    both.now += 5 * HOUR
+    both.save(consumed=("early",))
+    again = both(deliver("early"))
+
+    assert not again.fresh
