@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeAlias, cast
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
@@ -16,6 +17,8 @@ Address: TypeAlias = "tuple[str, int]"
 SCHEMES = ("redis", "rediss", "redis+cluster", "rediss+cluster", "unix")
 NAMESPACE = "th"
 MAX_NAMESPACE = 64
+DATABASE = re.compile(r"(/\d*)?")
+UNREADABLE = "port, database or an option has no proper value; characters such as / # ? in a password are written in percent"
 OPTIONS = {
     *("namespace", "db", "username", "password"),
     *("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"),
@@ -39,8 +42,10 @@ class Place:
         try:
             settings = dict[str, Any](cast("dict[str, Any]", parse_url(plain)))
             self.seeds = [(settings.pop("host", "localhost"), settings.pop("port", 6379))] + [_address(host) for host in others]
-        except (ValueError, TypeError) as fault:
-            raise InvalidDefinition(f"the Redis URL cannot be read: {fault}") from None
+        except (ValueError, TypeError):  # what they say may be part of a password
+            raise InvalidDefinition(f"the Redis URL cannot be read: {UNREADABLE}") from None
+        if scheme != "unix" and not DATABASE.fullmatch(parts.path):
+            raise InvalidDefinition(f"the Redis URL cannot be read: {UNREADABLE}")
         if self.cluster and settings.get("db", 0):
             raise InvalidDefinition("a Redis Cluster has only database 0; leave the number out of the URL")
         if scheme == "unix" and not settings.get("path"):

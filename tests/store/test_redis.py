@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -67,12 +68,17 @@ def test_a_url_names_a_redis(url: str) -> None:
         ("redis+cluster://h/3", "only database 0"),
         ("unix://?db=1", "names a socket"),
         ("redis://h#x", "not the URL of a Redis"),
+        ("redis://h/shop", "cannot be read"),
+        ("redis://:pass/word@h:6379/0", "cannot be read"),
+        ("redis://:1/word@h:6379/0", "cannot be read"),
     ],
 )
 def test_a_url_that_is_wrong_says_how(url: str, says: str) -> None:
-    """A typed error names the part that is wrong."""
-    with pytest.raises(InvalidDefinition, match=says):
+    """A typed error names the part that is wrong, and nothing that may be part of a password."""
+    with pytest.raises(InvalidDefinition, match=says) as raised:
         open_store(url)
+
+    assert not {"pass", "word"} & set(re.findall(r"\w+", str(raised.value).partition("characters such as")[0]))
 
 
 def test_a_cluster_url_may_name_several_servers() -> None:
