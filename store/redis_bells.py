@@ -27,6 +27,7 @@ LINGER = 5.0  # seconds for which the news of a partition are still heard when n
 SILENCE = 1.0  # seconds for which nothing is shown of a tree that nobody was found to watch
 SHOWN = 1000  # live events of a tree that wait to be sent
 CONNECT = 3.0
+NOWHERE: Address = ("", 0)
 _log = logging.getLogger("turnhold")
 
 
@@ -46,7 +47,7 @@ class Bells:
         self._outgoing: dict[str, deque[bytes]] = {}
         self._silent: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._opened = self._closed = False
 
     async def open(self) -> None:
         """Listen to the bells of all partitions; where that takes too long, polls have to do until it stands."""
@@ -59,6 +60,7 @@ class Bells:
                 await asyncio.shield(self._all_stand)
         except TimeoutError:
             _log.warning("redis_bells_late: %d of %d partitions are not heard yet", len(self._missing), PARTITIONS)
+        self._opened = True
 
     async def close(self) -> None:
         """Listen no more, and show nothing more."""
@@ -108,7 +110,7 @@ class Bells:
             return
         del self._roots[channel]
         self._missing.discard(channel)
-        ear = self._ears.get(self._where.pop(channel, ("", 0)))
+        ear = self._ears.get(self._where.pop(channel, NOWHERE))
         if ear is not None:
             ear.drop(channel)
 
@@ -132,7 +134,7 @@ class Bells:
 
     def _on_standing(self, channel: str) -> None:
         """A subscription stands, perhaps anew: what was rung before may have been lost."""
-        again = channel not in self._missing
+        again = self._opened or channel not in self._missing
         self._missing.discard(channel)
         if not self._missing and not self._all_stand.done():
             self._all_stand.set_result(None)
@@ -146,14 +148,16 @@ class Bells:
             self._announce(roots[0])
 
     def _on_moved(self, channel: str) -> None:
-        """A slot is served by another master now."""
-        del channel
-        self._start(self._settle_anew())
+        """A slot is served by another master now, or may be."""
+        if channel in self._where:
+            self._where[channel] = NOWHERE  # nobody listens to it, also where the servers do not know yet that it has moved
+        if self._place.cluster:
+            self._start(self._settle_anew(at_once=bool(channel)))
 
-    async def _settle_anew(self) -> None:
-        """Learn where the slots are, and listen there."""
+    async def _settle_anew(self, *, at_once: bool) -> None:
+        """Learn where the slots are, and listen there; leave servers at which there is nothing to hear."""
         try:
-            await self._servers.learn()
+            await (self._servers.learn() if at_once else self._servers.look_around())
         except StoreUnavailable as error:
             _log.info("redis_bells_moved: %s", error)
         for channel, before in list(self._where.items()):
@@ -162,6 +166,9 @@ class Bells:
                 if (ear := self._ears.get(before)) is not None:
                     ear.drop(channel)
                 self._want(channel)
+        masters = self._servers.masters
+        for address in [address for address, ear in self._ears.items() if ear.idle and address not in masters]:
+            await self._ears.pop(address).close()
 
     def _on_message(self, channel: str, body: bytes) -> None:
         if channel.endswith(":bell"):

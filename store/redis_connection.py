@@ -191,9 +191,11 @@ class RedisConnection(RedisReads):
         return reply_of(op, await self._one(redis_pack.discard(self.keys, op, None if parent is None else parent.decode())))
 
     async def beat(self, op: base.Beat) -> Reply:
-        """Announce a node, or take it off the list."""
+        """Announce a node, or take it off the list; an idle node learns the server's time from nothing else."""
         agents = b"" if op.leave else msgspec.msgpack.encode(op.agents)
-        return reply_of(op, await self._one(("beat", [self.keys.nodes], [op.node, agents]), "renew"))
+        _, now = await self._one(("beat", [self.keys.nodes], [op.node, agents]), "renew")
+        self.time_of(now)
+        return base.Done()
 
     async def prune(self, op: base.Prune) -> Reply:
         """Drop trees past retention, and nodes that are long gone; replies and seen ids end by themselves."""

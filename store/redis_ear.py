@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import MovedError, RedisError
+from redis.exceptions import RedisError
 
 from .redis_link import packed
 
@@ -28,7 +29,7 @@ class Ear:
     """A subscription to channels of one server, kept up for as long as it is open.
 
     `heard` is called with (channel, message); `stands` with a channel when its subscription has been confirmed, also anew; `moved`
-    with a channel (or "") where the server says that it does not have its slot.
+    with a channel where the server has ended its subscription because its slot is elsewhere, and with "" where a connection broke.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Ear:
         self._connect = connect
         self._heard, self._stands, self._moved = heard, stands, moved
         self._wanted: dict[str, None] = {}
+        self._dropped: Counter[str] = Counter()  # subscriptions that were ended here, and not yet by the server
         self._said: list[bytes] = []
         self._saying = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._stay(), name=f"redis ear {name}")
@@ -55,7 +57,13 @@ class Ear:
         """End a subscription."""
         if channel in self._wanted:
             del self._wanted[channel]
+            self._dropped[channel] += 1
             self._say("SUNSUBSCRIBE", channel)
+
+    @property
+    def idle(self) -> bool:
+        """Tell whether there is nothing to listen to."""
+        return not self._wanted
 
     async def close(self) -> None:
         """Listen no more."""
@@ -75,14 +83,14 @@ class Ear:
             try:
                 await connection.connect()
                 self._said.clear()
+                self._dropped.clear()
                 for channel in self._wanted:
                     self._say("SSUBSCRIBE", channel)
                 pause = PAUSE
                 await self._listen(connection)
             except (RedisError, OSError, EOFError) as fault:
                 _log.info("redis_bells_lost: %s", fault)
-                if isinstance(fault, MovedError):
-                    self._moved("")
+                self._moved("")  # also where it only is out of reach: a replica may have taken its place, elsewhere
             finally:
                 with contextlib.suppress(RedisError, OSError):
                     await connection.disconnect(nowait=True)
@@ -123,9 +131,24 @@ class Ear:
             return
         kind, channel, body = cast("list[Any]", message)
         if kind == b"smessage":
-            self._heard(channel.decode(), body)
+            self._hear(channel.decode(), body)
         elif kind == b"ssubscribe":
             self._stands(channel.decode())
-        elif kind == b"sunsubscribe" and channel is not None and channel.decode() in self._wanted:
-            del self._wanted[channel.decode()]
-            self._moved(channel.decode())
+        elif kind == b"sunsubscribe" and channel is not None:
+            self._ended(channel.decode())
+
+    def _hear(self, channel: str, body: bytes) -> None:
+        try:
+            self._heard(channel, body)
+        except Exception as fault:  # anybody may send on a channel, and one message must not end all listening
+            _log.warning("redis_bell_unreadable: %r: %r", body[:100], fault)
+
+    def _ended(self, channel: str) -> None:
+        """A subscription has ended: as was asked here, perhaps before it was wanted again, or because its slot has left."""
+        if self._dropped[channel] > 0:
+            self._dropped[channel] -= 1
+        elif channel in self._wanted:
+            del self._wanted[channel]
+            self._moved(channel)
+        if not self._dropped[channel]:
+            del self._dropped[channel]

@@ -17,6 +17,7 @@ from redis import exceptions
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import AuthenticationError, AuthorizationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as Broken
+from redis.exceptions import TimeoutError as TimedOut
 
 OPERATION = 3.0  # seconds for a pipeline, connecting included
 BATCH = 128
@@ -161,7 +162,7 @@ class Lane:
         return batch
 
     async def _exchange(self, connection: AbstractConnection, batch: list[Call]) -> None:
-        place = 0
+        place, stale = 0, False
         unconfirmed: list[tuple[Call, Answer]] = []
         try:
             async with asyncio.timeout(OPERATION):
@@ -173,6 +174,7 @@ class Lane:
                         await _read(connection)
                     answer = await _read(connection)
                     place += 1
+                    stale = stale or (isinstance(answer, Refusal) and answer.kind == "READONLY")
                     if call.confirm:
                         unconfirmed.append((call, answer))
                     else:
@@ -181,12 +183,16 @@ class Lane:
                     replicas = await _read(connection)
                     for call, answer in unconfirmed:
                         call.answer((answer, replicas))
+            if stale:  # the name may lead to another server by now, which only a new connection finds
+                await _drop(connection)
         except (RedisError, OSError, EOFError) as fault:  # asyncio's TimeoutError is an OSError
             await _drop(connection)
             why = "no answer in time" if isinstance(fault, TimeoutError) and not str(fault) else str(fault)
             lost = Lost(f"{type(fault).__name__}: {why}", refused=isinstance(fault, AuthenticationError | AuthorizationError))
             for call in (*(call for call, _ in unconfirmed), *batch[place:]):
                 call.answer(lost)
+            if isinstance(fault, TimeoutError | TimedOut):
+                self._fail(str(lost))  # who is behind has waited as long: batch after batch would make that a multiple
         except BaseException:
             for call in (*(call for call, _ in unconfirmed), *batch[place:]):
                 call.answer(Lost("the connection is closed"))
@@ -231,6 +237,5 @@ class Link:
         self._lanes[lane].put(call)
 
     async def close(self) -> None:
-        """Close all lanes."""
-        for lane in self._lanes.values():
-            await lane.close()
+        """Close all lanes, all of them also where the caller is cancelled meanwhile."""
+        await asyncio.gather(*(lane.close() for lane in self._lanes.values()))

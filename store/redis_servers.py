@@ -26,12 +26,13 @@ _log = logging.getLogger("turnhold")
 class Question:
     """A command that is asked until it is answered: for a script, `script` is its name, and `data` calls it by its digest."""
 
-    __slots__ = ("address", "asking", "confirm", "data", "lane", "script", "slot")
+    __slots__ = ("address", "asking", "confirm", "data", "lane", "script", "sent", "slot")
 
     def __init__(self, slot: int, data: bytes, *, script: str | None = None, lane: str = "main", confirm: int = 0) -> None:
         self.slot, self.data, self.script, self.lane, self.confirm = slot, data, script, lane, confirm
         self.asking = False
-        self.address: Address | None = None
+        self.address: Address | None = None  # where it goes next, if not to the master of its slot
+        self.sent: Address | None = None  # where it went last
 
 
 @final
@@ -46,6 +47,7 @@ class Servers:
         self._tags: dict[str, int] = {}
         self._learning: asyncio.Lock = asyncio.Lock()
         self._learnt = float("-inf")
+        self._closed = False
         self._loop = asyncio.get_running_loop()
         self._random = random.Random()  # noqa: S311 - spreads load, keeps no secret
 
@@ -69,15 +71,18 @@ class Servers:
         return self._slots.get(slot) or self._place.seeds[0]
 
     def link(self, address: Address) -> Link:
-        """Return the link to a server."""
+        """Return the link to a server. :raises StoreUnavailable: after `close`: a call that still repeats must not open it anew."""
         link = self._links.get(address)
         if link is None:
+            if self._closed:
+                raise StoreUnavailable(f"Redis at {self._place.shown}: the connection is closed")
             name = f"{address[0]}:{address[1]}"
             link = self._links[address] = Link(lambda: self._place.connection(address, timeout=OPERATION), name)
         return link
 
     async def close(self) -> None:
-        """Close all links."""
+        """Close all links, for good."""
+        self._closed = True
         links, self._links = self._links, {}
         for link in links.values():
             await link.close()
@@ -91,12 +96,18 @@ class Servers:
         """
         end = self._loop.time() + OPERATION
         waiters = [self._put(question) for question in questions]
-        return [await self._settled(question, await waiter, end) for question, waiter in zip(questions, waiters, strict=True)]
+        try:
+            return [await self._settled(question, await waiter, end) for question, waiter in zip(questions, waiters, strict=True)]
+        except BaseException:
+            for waiter in waiters:
+                waiter.cancel()  # what nobody waits for any more is not sent
+            raise
 
     def _put(self, question: Question) -> asyncio.Future[Any]:
         waiter: asyncio.Future[Any] = self._loop.create_future()
         call = Call(question.data, waiter, asking=question.asking, confirm=question.confirm)
-        self.link(question.address or self.address(question.slot)).put(call, question.lane)
+        question.sent = question.address or self.address(question.slot)
+        self.link(question.sent).put(call, question.lane)
         question.asking, question.address = False, None
         return waiter
 
@@ -106,7 +117,7 @@ class Servers:
         while (refusal := _refusal(answer)) is not None:
             if not await self._mended(question, refusal):
                 if isinstance(refusal, Lost):
-                    await self._look_around()
+                    await self.look_around()
                 wait = pause * (0.5 + self._random.random())
                 if self._loop.time() + wait > end:
                     raise StoreUnavailable(f"Redis at {self._place.shown}: {refusal}")
@@ -128,13 +139,13 @@ class Servers:
             return False
         kind, text = refusal.kind, str(refusal)
         if kind == "NOSCRIPT" and question.script is not None:
-            await self._load(self.address(question.slot) if question.address is None else question.address, question.script)
+            await self._load(question.sent or self.address(question.slot), question.script)  # after ASK not the slot's master
             return True
         if kind in {"MOVED", "ASK"}:
             return await self._redirected(question, kind, text)
         if kind in PASSING:
             if kind in {"READONLY", "CLUSTERDOWN"}:
-                await self._look_around()
+                await self.look_around()
             return False
         raise StoreUnavailable(f"Redis at {self._place.shown} refuses: {text}", refused=True)
 
@@ -148,7 +159,7 @@ class Servers:
             question.asking, question.address = True, address
             return True
         self._slots[int(slot)] = address
-        await self._look_around()
+        await self.look_around()
         return True
 
     async def _load(self, address: Address, name: str) -> None:
@@ -166,19 +177,38 @@ class Servers:
         """Find out which master has which slot. :raises StoreUnavailable: if no server of the cluster says it."""
         if not self._place.cluster:
             return
+        masters = self.masters
         why = "no server answers"
-        for address in dict.fromkeys([*self.masters, *self._place.seeds]):
-            waiter: asyncio.Future[Any] = self._loop.create_future()
-            self.link(address).put(Call(packed("CLUSTER", "SLOTS"), waiter))
-            answer = await waiter
-            if isinstance(answer, list) and answer:
-                self._slots = slots_of(cast("list[Any]", answer), address)
+        for addresses in (masters, [seed for seed in dict.fromkeys(self._place.seeds) if seed not in masters]):
+            found = await self._first_to_tell(addresses)
+            if isinstance(found, dict):
+                self._slots = found
                 await self._leave_others()
                 return
-            why = f"{address[0]}:{address[1]}: {answer if isinstance(answer, Exception) else 'it has no slots'}"
+            why = found or why
         raise StoreUnavailable(f"Redis Cluster at {self._place.shown}: {why}")
 
-    async def _look_around(self) -> None:
+    async def _first_to_tell(self, addresses: Sequence[Address]) -> dict[int, Address] | str:
+        """Ask all of these servers at once, so that a silent one holds up nobody; return who has which slot, or why not."""
+        asked: dict[asyncio.Future[Any], Address] = {self._loop.create_future(): address for address in addresses}
+        why = ""
+        try:
+            for waiter, address in asked.items():
+                self.link(address).put(Call(packed("CLUSTER", "SLOTS"), waiter))
+            left = set(asked)
+            while left:
+                done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+                for waiter in done:
+                    answer, address = waiter.result(), asked[waiter]
+                    if isinstance(answer, list) and answer:
+                        return slots_of(cast("list[Any]", answer), address)
+                    why = f"{address[0]}:{address[1]}: {answer if isinstance(answer, Exception) else 'it has no slots'}"
+        finally:
+            for waiter in asked:
+                waiter.cancel()
+        return why
+
+    async def look_around(self) -> None:
         """Learn anew after a sign that something has moved; at most twice a second, once for all who ask."""
         if not self._place.cluster:
             return

@@ -87,6 +87,21 @@ async def test_a_slot_on_its_way_is_waited_for(cluster: RedisCluster) -> None:
     assert (saved.version, again.version) == (1, 2)
 
 
+async def test_a_slot_on_its_way_to_a_master_without_scripts_is_served_there(cluster: RedisCluster) -> None:
+    """After ASK it is the new master that gets the script, not the one that sent us there."""
+    async with connected(cluster.url) as connection:
+        await connection.call(b.Beat(node="n1"))
+        slot = cluster.slot(connection.keys.nodes)
+        move = cluster.move(slot, elsewhere(cluster, slot))
+        move.begin()
+        move.carry(*move.keys())
+        move.target.cli("SCRIPT", "FLUSH")
+        done = await connection.call(b.Beat(node="n1"))
+        await asyncio.to_thread(move.finish)
+
+    assert done == b.Done()
+
+
 async def test_a_master_that_falls_is_replaced_by_its_replica(cluster: RedisCluster) -> None:
     """Turns of its slots go on where the replica has been promoted, those of others never stop."""
     async with connected(cluster.url) as connection:
@@ -101,6 +116,26 @@ async def test_a_master_that_falls_is_replaced_by_its_replica(cluster: RedisClus
         await asyncio.to_thread(fallen.restart)
 
     assert [reply.version for reply in saved] == [1] * 12
+
+
+async def test_the_bells_of_a_master_that_is_gone_for_good_are_heard_from_its_replica() -> None:
+    """No server says MOVED here: the old one is out of reach, and nothing but listening is under way."""
+    bells = Hearing()
+    with RedisCluster(replicas=1) as cluster:
+        async with connected(cluster.url, bells=bells) as connection:
+            turn, token = await owned(connection)
+            connection.watch(turn, live=False)
+            await bells.rung("saved", turn)
+            fallen = cluster.owner(cluster.slot(tag_of(turn)))
+            (replica,) = cluster.replicas(fallen)
+            await asyncio.to_thread(replica.wait_synced)
+            fallen.kill()
+            await asyncio.to_thread(cluster.promote, replica, "TAKEOVER")
+            await bells.rung("saved", turn, times=2)
+            await bells.rung("any", "")
+            await connection.call(make.save(turn, token, 0))
+            await bells.rung("saved", turn, times=3)
+            await until(lambda: ("127.0.0.1", fallen.port) not in connection.bells._ears)
 
 
 async def test_a_partition_without_a_master_holds_up_no_other() -> None:
