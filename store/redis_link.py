@@ -116,15 +116,18 @@ class Lane:
             self._workers.add(worker)
             worker.add_done_callback(self._workers.discard)
 
-    async def close(self) -> None:
-        """End what is under way, and close the connections."""
+    def end(self) -> None:
+        """End what is under way, and take nothing more."""
         self._closed = True
-        workers = list(self._workers)
-        for worker in workers:
+        for worker in self._workers:
             worker.cancel()
-        if workers:
-            await asyncio.wait(workers)
         self._fail("the connection is closed")
+
+    async def close(self) -> None:
+        """End what is under way, and wait until the connections are closed."""
+        self.end()
+        if workers := list(self._workers):
+            await asyncio.wait(workers)
 
     def _fail(self, why: str) -> None:
         while self._queue:
@@ -237,5 +240,8 @@ class Link:
         self._lanes[lane].put(call)
 
     async def close(self) -> None:
-        """Close all lanes, all of them also where the caller is cancelled meanwhile."""
-        await asyncio.gather(*(lane.close() for lane in self._lanes.values()))
+        """Close all lanes; all have ended where the caller is cancelled meanwhile."""
+        for lane in self._lanes.values():
+            lane.end()
+        for lane in self._lanes.values():
+            await lane.close()
