@@ -68,11 +68,12 @@ class Subscription:
     def read(self, look: base.Looked) -> None:
         """Note what the watcher has just read of its turn.
 
-        A root that sleeps may be claimed and parked with no trace but a bell: nothing that is counted differs then.
+        A root that sleeps may be claimed and parked with no trace but a bell: nothing that is counted differs then. One that has
+        ended may have left turns below it that still end.
         """
         if look.parent is None:
             self.at = look.version, look.event_count, look.state
-            self.wide = look.live_turns > 1 or look.state == "S"
+            self.wide = look.live_turns > (look.state != "T") or look.state == "S"
 
     def missed(self, before: Progress | None, found: Progress) -> bool:
         """Tell whether the watcher may not have seen how far its tree is; `before` is what was found the last time, if ever."""
