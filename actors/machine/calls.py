@@ -99,14 +99,19 @@ def lost(draft: Draft, call: CallRecord, why: str) -> None:
 
 
 def hand_off(draft: Draft, message: HandOff) -> None:
-    """The node drains: repeatable attempts go back to pending, `once` attempts into doubt; threads that run on stay."""
+    """The node drains: repeatable attempts go back to pending, `once` attempts into doubt; threads that run on stay.
+
+    A turn that is ending waits no longer for attempts that were interrupted: they are closed as of unknown outcome.
+    """
     state = draft.state
     if state.request is not None:
         state.request = msgspec.structs.replace(state.request, activation=None)
     for call in list(state.calls):
-        if call.status is not CallStatus.RUNNING or call.id in message.running or state.ending is not None:
+        if call.status is not CallStatus.RUNNING or call.id in message.running:
             continue
-        if call.effect == "once":
+        if state.ending is not None:
+            draft.put(msgspec.structs.replace(call, activation=None))
+        elif call.effect == "once":
             open_doubt(draft, call, "its node was shut down")
         else:
             draft.put(msgspec.structs.replace(call, status=CallStatus.PENDING))

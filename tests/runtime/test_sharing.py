@@ -224,6 +224,25 @@ async def test_a_node_that_leaves(fleet: Fleet) -> None:
     assert {(await api.turn(one).view()).status for one in [turn, *later]} == {Status.COMPLETED}
 
 
+async def test_a_node_that_leaves_while_a_turn_ends(fleet: Fleet) -> None:
+    """A turn that waits for a tool to take in its cancel ends with the drain, as of unknown outcome; it is not left to a reaper."""
+    bench = Bench()
+    api = await fleet.open("api", execute=False)
+    await fleet.open("a", bench.agent, drain=5)
+    await fleet.meet()
+    turn = api.turn((await starts(api, 1))[0])
+    await fleet.clock.idle()
+    cancelling = asyncio.ensure_future(turn.cancel("enough"))
+    await fleet.clock.advance(1)
+    assert not cancelling.done()
+
+    await fleet.close("a")
+
+    assert cancelling.done()
+    assert (await cancelling).status is Status.CANCELLED
+    assert "outcome is unknown" in (await turn.history())[-2].content
+
+
 async def test_an_answer_while_its_owner_lets_go(fleet: Fleet) -> None:
     """A cycle of approvals through a node that runs nothing, on bells alone."""
 
