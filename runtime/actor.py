@@ -72,6 +72,7 @@ class Actor:
         self.seen: Usage | None = None
         self.accepting = True
         self.lost = False
+        self.parked = False  # it ended by its own wish, as the turn was put into quarantine
         self.forgotten = False  # the store has forgotten what this activation cannot repeat
         self._fault: Exception | None = None
 
@@ -357,7 +358,7 @@ class Actor:
         return codec.EventSource(state.turn_id, state.parent_turn_id, state.agent_id, state.agent_version)
 
     async def _park(self, action: Park) -> None:
-        self.lost = True
+        self.lost = self.parked = True
         log.error("turn_quarantined", turn=self.turn_id, reason=action.reason)
         await self.host.call(base.Quarantine(turn=self.turn_id, token=self.token, reason=action.reason))
         self.host.watch.ring(self.turn_id)

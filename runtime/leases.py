@@ -46,6 +46,7 @@ class Leases:
         self._through = False
         self.cut_off = False
         self.troubled_at = float("-inf")
+        self._quiet_until = float("-inf")
 
     # -------------------------------------------------------------------------------------------------------- renewer
 
@@ -130,13 +131,13 @@ class Leases:
         except Crashed:
             raise
         except StoreUnavailable as error:
-            self._missed(actors)
-            log.warning("renewal_failed", error=str(error), turns=len(actors))
+            self._missed(actors, error)
             return False
         assert isinstance(reply, base.Renewed)
         for actor, flag in zip(actors, reply.flags, strict=True):
             if flag == 0:
-                if actor.accepting and self._actors.get(actor.turn_id) is actor:
+                # where a save under way lets go of the turn, its own reply says who was first
+                if actor.accepting and not actor.saver.releasing and self._actors.get(actor.turn_id) is actor:
                     actor.lose()
                 continue
             actor.extend(sent)
@@ -147,10 +148,14 @@ class Leases:
             self.hurry()
         return True
 
-    def _missed(self, actors: list[Actor]) -> None:
+    def _missed(self, actors: list[Actor], error: StoreUnavailable) -> None:
+        """Note a batch that failed. There is one for each partition, so the log hears of all together, once a second at most."""
         self._host.counters.renewals_failed += 1
         self.troubled_at = self._host.world.monotonic()
         self._failing.update(actors)
+        if self.troubled_at >= self._quiet_until:
+            self._quiet_until = self.troubled_at + LONGEST_PAUSE
+            log.warning("renewal_failed", error=str(error), turns=len(self._failing))
         self._through = False
         if not self.cut_off and all(actor.lost or actor in self._failing for actor in self._actors.values()):
             self.cut_off = True

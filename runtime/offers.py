@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .placement import Placement
 
 MOST = 10_000
+SLACK = 64
 AGAIN = 50
 
 
@@ -40,11 +41,18 @@ class Offers:
         elif len(self._wakes) < MOST and wake < self._wakes.get(turn, wake + 1):
             self._wakes[turn] = wake
             heapq.heappush(self._heap, (wake, turn))
+            if len(self._heap) > 2 * len(self._wakes) + SLACK:  # most of it is of turns that did not sleep until their wake
+                self._heap = [(at, name) for name, at in self._wakes.items()]
+                heapq.heapify(self._heap)
             self._arm(now)
 
     def again(self, turn: str, wake: int) -> None:
         """The store said that a turn is not due before `wake`; the clock here may be early."""
         self.add(turn, max(wake, self._placement.host.now() + AGAIN))
+
+    def taken(self, turn: str) -> None:
+        """A turn has come to life here: what it was to wake for is over, and its next save says when it wakes again."""
+        self._wakes.pop(turn, None)
 
     def ended(self, turn: str) -> None:
         """An activation has ended: what was offered meanwhile can be claimed now."""

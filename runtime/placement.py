@@ -181,6 +181,7 @@ class Placement:
         self.actors[actor.turn_id] = actor
         self.leases.watch(actor)
         self.skips.drop(actor.turn_id)
+        self.offers.taken(actor.turn_id)
         task = self.host.world.spawn(self._live(actor, saved), f"turn {actor.turn_id}")
         self.tasks[task] = actor.turn_id
         task.add_done_callback(self._over)
@@ -193,7 +194,7 @@ class Placement:
             actor.lost = True
         finally:
             if actor.lost:
-                self.host.counters.lost += 1
+                self.host.counters.lost += not actor.parked
                 self.host.watch.ring(actor.turn_id)
             if self.actors.get(actor.turn_id) is actor:
                 del self.actors[actor.turn_id]

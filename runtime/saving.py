@@ -20,14 +20,18 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
 
 class Saver:
-    """Sends the saves of one activation, one at a time. `rewinds` counts how often the store was found to have gone back."""
+    """Sends the saves of one activation, one at a time. `rewinds` counts how often the store was found to have gone back.
 
-    __slots__ = ("_actor", "_pause", "log", "rewinds")
+    `releasing`: a save is under way that may let go of the turn. Whether the lease still stands says nothing then.
+    """
+
+    __slots__ = ("_actor", "_pause", "log", "releasing", "rewinds")
 
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
         self._pause: asyncio.Future[None] | None = None
         self.log = SaveLog()
+        self.releasing = False
         self.rewinds = 0
 
     async def save(self, op: base.Save, children: Collection[str]) -> tuple[base.Save, base.Reply]:
@@ -38,6 +42,13 @@ class Saver:
         :param children: the turn's open children, as `op` has them.
         :raises StoreUnavailable: if the outcome is unknown and the lease may be over, or the store has refused.
         """
+        self.releasing = op.mode is not base.Mode.KEEP
+        try:
+            return await self._save(op, children)
+        finally:
+            self.releasing = False
+
+    async def _save(self, op: base.Save, children: Collection[str]) -> tuple[base.Save, base.Reply]:
         sent = op
         while True:
             reply = await self._send(sent)

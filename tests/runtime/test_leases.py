@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from turnhold import Status, StoreUnavailable
+from turnhold import Agent, ExecutionPolicy, Status, StoreUnavailable
 from turnhold.runtime.leases import BATCH
 from turnhold.runtime.runtime import node_of
 from turnhold.store import base
@@ -25,6 +25,13 @@ async def fleet() -> AsyncIterator[Fleet]:
     fleet = Fleet()
     yield fleet
     await fleet.close_all()
+
+
+class Mute:
+    """A model that never answers."""
+
+    async def complete(self, request: object) -> object:
+        return await asyncio.get_running_loop().create_future()
 
 
 def renewals(fleet: Fleet, name: str) -> list[base.Renew]:
@@ -161,6 +168,64 @@ async def test_a_process_that_stood_still(fleet: Fleet) -> None:
     fleet.clock.time.now += round((LEASE + 4) * 1e6)
     await fleet.clock.advance(3.1)
     assert (a.statistics().live_turns, a.statistics().lost) == (0, 1)
+
+
+async def test_a_renewal_behind_the_last_save(fleet: Fleet) -> None:
+    """A turn that its own save has just ended is not lost, though a renewal on its way finds no lease any more."""
+    bench = Bench()
+    a = await fleet.open("a", bench.agent)
+    await fleet.meet()
+    turn = await a.start("shop", "go")
+    await fleet.clock.idle()
+    line, call, answered = fleet.lines["a"], fleet.lines["a"].call, asyncio.Event()
+
+    async def slow(op: base.Op) -> base.Reply:
+        reply = await call(op)
+        if isinstance(op, base.Save) and op.mode is base.Mode.END:
+            await answered.wait()
+        return reply
+
+    line.call = slow  # type: ignore[method-assign] - a line whose answers are late
+    bench.opened.set()
+    await fleet.clock.advance(RENEW + 1)
+    assert a.statistics().live_turns == 1
+    answered.set()
+    await fleet.clock.idle()
+
+    assert (await turn.view()).status is Status.COMPLETED
+    assert (a.statistics().live_turns, a.statistics().lost) == (0, 0)
+
+
+async def test_what_is_parked_is_not_lost(fleet: Fleet) -> None:
+    """An activation that puts its turn into quarantine ends by its own wish."""
+    agent = Agent("shop", model=Mute(), policy=ExecutionPolicy(max_crashes=1))
+    a = await fleet.open("a", agent)
+    b = await fleet.open("b", agent)
+    await fleet.meet()
+    turn = await a.start("shop", "go")
+    await fleet.clock.idle()
+    await fleet.kill("a")
+
+    await fleet.clock.advance(LEASE + GRACE + LEASE / 6 + POLLS)
+
+    assert (await b.turn(turn.id).view()).quarantine is not None
+    assert (b.statistics().quarantined, b.statistics().lost) == (1, 0)
+
+
+async def test_what_the_log_hears_of_failed_renewals(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    """Each partition has a renewal of its own; where all fail, the log hears of it once a second, not once for each."""
+    bench = Bench()
+    a = await fleet.open("a", bench.agent)
+    await fleet.meet()
+    for number in range(200):
+        await a.start("shop", "go", conversation=str(number))
+    await fleet.clock.idle()
+    fleet.lines["a"].broken = (base.Renew,)
+
+    await fleet.clock.advance(20)
+
+    assert a.statistics().renewals_failed > 500
+    assert 5 <= sum("renewal_failed" in record.getMessage() for record in caplog.records) <= 12
 
 
 @pytest.mark.parametrize("trouble", ["renewals", "reading", "reconnect", "stall"])
