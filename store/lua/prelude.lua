@@ -259,9 +259,10 @@ end
 
 -- Since when a turn is parked is part of what its root says of the tree, so that whoever watches that sees it change.
 local function park(key, root, parked, id, reason)
+  local before = call('HGET', key, 'qa') or 0 -- parked again by the owner that a cancel had given it
   call('HSET', key, 'q', reason, 'qa', int(now))
   call('ZADD', parked, int(now), id)
-  call('HINCRBY', root, 'tv', int(now))
+  call('HINCRBY', root, 'tv', int(now - before))
 end
 
 local function unpark(key, root, parked, id)

@@ -236,3 +236,16 @@ def test_mail_that_was_read_late_is_known_when_it_comes_again(both: Both) -> Non
     again = both(deliver("early"))
 
     assert not again.fresh
+
+
+def test_a_turn_that_is_parked_twice_counts_once_for_its_tree(both: Both) -> None:
+    """A cancel wakes a parked turn; where its owner has to park it again, only the newer time counts, and none after a revival."""
+    both.create()
+    both(base.Quarantine(turn=ROOT, token=both.token, reason="unreadable"))
+    by = claim_by("second")
+    both.claimed(base.Cancel(turn=ROOT, cause="enough", claim=by), by)
+    both(base.Quarantine(turn=ROOT, token=both.token, reason="still unreadable"))
+    both(base.Versions(turns=(ROOT,)))
+    both(base.Revive(turn=ROOT))
+
+    assert both(base.Versions(turns=(ROOT,))).turns[0][3] == 0
