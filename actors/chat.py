@@ -9,6 +9,7 @@ import msgspec
 from .record import JsonObject, Record
 
 PartKind: TypeAlias = Literal["image", "audio", "video", "file"]
+UserKind: TypeAlias = Literal["input", "answer", "child", "fault"]
 
 
 class Part(Record, frozen=True, omit_defaults=True):
@@ -60,10 +61,15 @@ class SystemMessage(Record, frozen=True, omit_defaults=True, tag_field="role", t
 
 
 class UserMessage(Record, frozen=True, omit_defaults=True, tag_field="role", tag="user"):
-    """What a person (or the application in their name) said."""
+    """What a person (or the application in their name) said.
+
+    `kind` says what for: an ``input`` opens a turn. The others belong to the turn they stand in: an ``answer`` to its question, the
+    outcome of a ``child``, a ``fault`` that a reply had.
+    """
 
     content: str
     parts: tuple[Part, ...] = ()
+    kind: UserKind = "input"
 
 
 class AiMessage(Record, frozen=True, omit_defaults=True, tag_field="role", tag="assistant"):

@@ -41,7 +41,10 @@ def user_message(value: object, settings: Settings, name: str = "input") -> User
     message = UserMessage(value) if isinstance(value, str) else value
     if not isinstance(message, UserMessage):
         raise InvalidDefinition(f"{name} must be text or a UserMessage, not {type(value).__name__}")
-    return checked_message(name, message, settings)
+    message = checked_message(name, message, settings)
+    if message.kind != "input":
+        raise InvalidDefinition(f"{name}.kind must be 'input', not {message.kind!r}")
+    return message
 
 
 def checked_message(name: str, message: M, settings: Settings) -> M:

@@ -183,7 +183,7 @@ def _reject(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> None:
 
 
 def _answer(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> None:
-    draft.append(UserMessage(asked.text))
+    draft.append(UserMessage(asked.text, kind="answer"))
 
 
 def _submit(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> None:
