@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 from redis.asyncio.connection import AbstractConnection, Connection, UnixDomainSocketConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
 
 from ..actors.checks import shown
 from ..actors.errors import InvalidDefinition
@@ -18,7 +19,7 @@ SCHEMES = ("redis", "rediss", "redis+cluster", "rediss+cluster", "unix")
 NAMESPACE = "th"
 MAX_NAMESPACE = 64
 DATABASE = re.compile(r"(/\d*)?")
-UNREADABLE = "port, database or an option has no proper value; characters such as / # ? in a password are written in percent"
+UNREADABLE = "host, port, database or an option has no proper value; characters such as / # ? in a password are written in percent"
 OPTIONS = {
     *("namespace", "db", "username", "password"),
     *("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"),
@@ -44,7 +45,7 @@ class Place:
             self.seeds = [(settings.pop("host", "localhost"), settings.pop("port", 6379))] + [_address(host) for host in others]
         except (ValueError, TypeError):  # what they say may be part of a password
             raise InvalidDefinition(f"the Redis URL cannot be read: {UNREADABLE}") from None
-        if scheme != "unix" and not DATABASE.fullmatch(parts.path):
+        if (scheme != "unix" and not DATABASE.fullmatch(parts.path)) or not all(host for host, _ in self.seeds):
             raise InvalidDefinition(f"the Redis URL cannot be read: {UNREADABLE}")
         if self.cluster and settings.get("db", 0):
             raise InvalidDefinition("a Redis Cluster has only database 0; leave the number out of the URL")
@@ -53,6 +54,10 @@ class Place:
         self._kind: type[AbstractConnection] = settings.pop("connection_class", Connection)
         self._settings = settings
         self.shown = urlunsplit((parts.scheme, hosts, parts.path, "", ""))  # no password
+        try:
+            self.connection(self.seeds[0], timeout=1)  # no I/O; what it does not take would end every task that connects
+        except (RedisError, ValueError, TypeError) as fault:
+            raise InvalidDefinition(f"the Redis URL has an option that a connection of its kind does not take: {fault}") from None
 
     def connection(self, address: Address, *, timeout: float) -> AbstractConnection:
         """Return a connection that is not open yet; `timeout` in seconds bounds connecting, not what is read later."""
