@@ -13,7 +13,7 @@ import msgspec
 from ..actors.errors import StoreUnavailable
 from . import base, redis_pack
 from .base import Bell, Live, Op, Reply
-from .node_names import MARK, with_key, with_name
+from .node_names import MARK, name_of, with_key, with_name
 from .redis_bells import Bells
 from .redis_keys import Keys
 from .redis_link import packed
@@ -30,6 +30,7 @@ BATCH = 200  # leases a script renews at once; about 2 ms of the server's time
 CONFIRM_MS = 1000
 LATER_MS = 3_600_000
 NODES_MS = 3_600_000
+SUCCEEDED_MS = 120_000  # a silent node is forgotten sooner where another has announced itself under its name since
 FORGET = 10.0  # seconds after which an estimate of the server's time gives way to any newer one
 Reader: TypeAlias = Callable[[Any, Any], Awaitable[Reply]]
 _log = logging.getLogger("turnhold")
@@ -112,10 +113,11 @@ class RedisConnection(RedisReads):
 
     # ------------------------------------------------------------------------------------------------------------ ask
 
-    async def ask(self, commands: Sequence[Command]) -> list[Any]:
-        """Send plain commands, each with its key in second place."""
+    async def ask(self, commands: Sequence[Command], *, partly: bool = False) -> list[Any]:
+        """Send plain commands, each with its key in second place; `partly`: None for those that are not answered in time."""
         slot = self.servers.slot
-        return await self.servers.ask([Question(slot(cast("str", command[1])), packed(*command)) for command in commands])
+        questions = [Question(slot(cast("str", command[1])), packed(*command)) for command in commands]
+        return await self.servers.ask(questions, partly=partly)
 
     async def run(self, scripts: Sequence[Script]) -> list[Any]:
         """Run scripts."""
@@ -206,7 +208,11 @@ class RedisConnection(RedisReads):
             await self._one(redis_pack.drop(self.keys, [root, *(child.decode() for child in children)], LATER_MS))
         nodes = await self.list_nodes(base.ListNodes())
         assert isinstance(nodes, base.Nodes)
-        if gone := [row.node for row in nodes.nodes if row.beat + NODES_MS <= now]:
+        newest: dict[str, int] = {}
+        for row in nodes.nodes:
+            newest[name_of(row.node)] = max(row.beat, newest.get(name_of(row.node), 0))
+        kept = {row.node: SUCCEEDED_MS if row.beat < newest[name_of(row.node)] else NODES_MS for row in nodes.nodes}
+        if gone := [row.node for row in nodes.nodes if row.beat + kept[row.node] <= now]:
             await self.ask([("HDEL", self.keys.nodes, *gone)])
         return base.Done()
 

@@ -35,8 +35,11 @@ class RedisReads(ABC):
     keys: Keys
 
     @abstractmethod
-    async def ask(self, commands: Sequence[Command]) -> list[Any]:
-        """Send plain commands, each with its key in second place, and return their answers."""
+    async def ask(self, commands: Sequence[Command], *, partly: bool = False) -> list[Any]:
+        """Send plain commands, each with its key in second place, and return their answers.
+
+        `partly`: None for those that are not answered in time, unless that is all.
+        """
 
     @abstractmethod
     async def run(self, scripts: Sequence[redis_pack.Script]) -> list[Any]:
@@ -138,26 +141,26 @@ class RedisReads(ABC):
     async def _heads(self, index: str, tags: Sequence[str], grace: int, count: int) -> tuple[list[str], int | None, int]:
         """Return the first `count` names of an index over partitions that are over for `grace` ms, the first later score, and now.
 
-        Of each partition only a few entries are read; more, where all of those are among the first.
+        Of each partition only a few entries are read; more, where all of those are among the first. A partition whose master is
+        away is left out: who looks for work is to find that of the others.
         """
         rows: dict[str, list[Entry]] = {}
         window, left, now, until = FEW, list(tags), 0, 0
         while left:
-            answers = await self.ask([("ZRANGE", tag + index, 0, window - 1, "WITHSCORES") for tag in left])
-            rows.update(zip(left, map(scored, answers), strict=True))
+            answers = await self.ask([("ZRANGE", tag + index, 0, window - 1, "WITHSCORES") for tag in left], partly=True)
+            rows.update({tag: scored(answer) for tag, answer in zip(left, answers, strict=True) if answer is not None})
             now = now or self.now()
             until = now - grace
             first = sorted(entry for found in rows.values() for entry in found if entry[0] <= until)[:count]
             cut = first[-1] if len(first) == count else (until, LAST)
-            left = [tag for tag in left if len(rows[tag]) == window and rows[tag][-1] < cut]
+            left = [tag for tag in left if len(rows.get(tag, ())) == window and rows[tag][-1] < cut]
             window *= 8
         first = sorted(entry for found in rows.values() for entry in found if entry[0] <= until)[:count]
         above = [score for found in rows.values() for score, _ in found if score > until]
         hidden = [tag for tag, found in rows.items() if found and found[-1][0] <= until]
-        answers = await self.ask(
-            [("ZRANGE", tag + index, f"({until}", "+inf", "BYSCORE", "LIMIT", 0, 1, "WITHSCORES") for tag in hidden]
-        )
-        above += [score for answer in answers for score, _ in scored(answer)]
+        behind: tuple[str | int, ...] = (f"({until}", "+inf", "BYSCORE", "LIMIT", 0, 1, "WITHSCORES")
+        answers = await self.ask([("ZRANGE", tag + index, *behind) for tag in hidden], partly=True)
+        above += [score for answer in answers if answer is not None for score, _ in scored(answer)]
         return [name for _, name in first], min(above, default=None), now
 
     async def list_nodes(self, op: base.ListNodes) -> base.Reply:

@@ -89,15 +89,28 @@ class Servers:
 
     # ------------------------------------------------------------------------------------------------------------ ask
 
-    async def ask(self, questions: Sequence[Question]) -> list[Any]:
+    async def ask(self, questions: Sequence[Question], *, partly: bool = False) -> list[Any]:
         """Return the answers; all that is asked here leaves at once.
 
+        :param partly: None stands for what is not answered in time, unless that is all.
         :raises StoreUnavailable: if one is not answered in time, or the server refuses it.
         """
         end = self._loop.time() + OPERATION
         waiters = [self._put(question) for question in questions]
+        answers: list[Any] = []
+        fault: StoreUnavailable | None = None
         try:
-            return [await self._settled(question, await waiter, end) for question, waiter in zip(questions, waiters, strict=True)]
+            for question, waiter in zip(questions, waiters, strict=True):
+                try:
+                    answers.append(await self._settled(question, await waiter, end))
+                except StoreUnavailable as found:
+                    if not partly or found.refused:
+                        raise
+                    fault = found
+                    answers.append(None)
+            if fault is not None and all(answer is None for answer in answers):
+                raise fault
+            return answers
         except BaseException:
             for waiter in waiters:
                 waiter.cancel()  # what nobody waits for any more is not sent

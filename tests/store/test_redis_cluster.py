@@ -139,7 +139,7 @@ async def test_the_bells_of_a_master_that_is_gone_for_good_are_heard_from_its_re
 
 
 async def test_a_partition_without_a_master_holds_up_no_other() -> None:
-    """Calls to it end as unavailable in their time; calls beside them, in the same pipeline, are answered."""
+    """Calls to it end as unavailable in their time; calls beside them, and polls for work, are answered."""
     with RedisCluster(full_coverage=False) as cluster:
         async with connected(cluster.url) as connection:
             turns = [await owned(connection) for _ in range(12)]
@@ -148,7 +148,15 @@ async def test_a_partition_without_a_master_holds_up_no_other() -> None:
             fallen.kill()
             calls = [connection.call(make.save(turn, token, 0)) for turn, token in turns]
             replies = await asyncio.gather(*calls, return_exceptions=True)
+            waiting = [await connection.call(b.Create(new=make.new(turn))) for turn in _roots_beside(turns, lost)]
+            due = await connection.call(b.Due())
 
+    assert len(due.turns) == len(waiting) > 0
     assert 0 < len(lost) < 12
     for (turn, _), reply in zip(turns, replies, strict=True):
         assert isinstance(reply, Exception if turn in lost else b.Saved)
+
+
+def _roots_beside(turns: list[tuple[str, b.Token]], lost: set[str]) -> list[str]:
+    """Name new turns in the partitions that still have a master."""
+    return [make.root(beside=turn) for turn, _ in turns if turn not in lost]
