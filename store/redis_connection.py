@@ -134,8 +134,7 @@ class RedisConnection(RedisReads):
         return Question(self.servers.slot(keys[0]), data, script=name, lane=lane, confirm=confirm)
 
     async def _one(self, script: Script, lane: str = "main", confirm: int = 0) -> Any:
-        (answer,) = await self.servers.ask([self.question(script, lane, confirm)])
-        return answer
+        return await self.servers.ask_one(self.question(script, lane, confirm))
 
     async def call(self, op: Op) -> Reply:
         """Apply an operation. :raises StoreUnavailable: if its outcome is not known in time, or the server refuses it."""

@@ -55,8 +55,11 @@ def token_args(token: Token) -> list[Arg]:
 
 def counted(rows: Iterable[Sequence[Arg]]) -> list[Arg]:
     """Flatten rows behind their number."""
-    all_rows = list(rows)
-    return [len(all_rows), *(arg for row in all_rows for arg in row)]
+    flat: list[Arg] = [0]
+    for count, row in enumerate(rows, 1):
+        flat += row
+        flat[0] = count
+    return flat
 
 
 def create(keys: Keys, op: base.Create) -> Script:
@@ -106,12 +109,11 @@ def save(keys: Keys, op: base.Save) -> Script:
         *(turn, *token_args(op.token), op.version, op.save_id, op.mode.value, op.lease_ms),
         *("" if op.wake is None else op.wake, op.schema, op.status, op.snapshot, int(op.progress), int(op.ack_cancel)),
         *(",".join(map(str, op.usage)), op.closing, op.retention_ms, op.batch, op.messages.at, op.events.at),
-        *counted([body] for body in op.messages.bodies),
-        *(op.events.count, op.events.body),
-        *counted([message_id] for message_id in op.consumed),
+        *(len(op.messages.bodies), *op.messages.bodies, op.events.count, op.events.body),
+        *(len(op.consumed), *op.consumed),
         *counted([row.wait_id, text(row.command_id), text(row.call_key), row.body] for row in op.receipts),
         *counted([row.message_id, row.body] for row in op.replies),
-        *counted([wait_id] for wait_id in op.closed),
+        *(len(op.closed), *op.closed),
         *counted([row.id, row.created, wait_row(row)] for row in op.opened),
         *counted(new_args(new) for new in op.create),
         *counted([target, *mail_args(mail)] for target, mail in op.deliver),

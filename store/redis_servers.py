@@ -116,6 +116,12 @@ class Servers:
                 waiter.cancel()  # what nobody waits for any more is not sent
             raise
 
+    async def ask_one(self, question: Question) -> Any:
+        """Return the answer to one question (see `ask`)."""
+        end = self._loop.time() + OPERATION
+        answer = await self._put(question)
+        return answer if type(answer) is list else await self._settled(question, answer, end)
+
     def _put(self, question: Question) -> asyncio.Future[Any]:
         waiter: asyncio.Future[Any] = self._loop.create_future()
         call = Call(question.data, waiter, asking=question.asking, confirm=question.confirm)
