@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Iterable
-from typing import cast
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeAlias, cast
 
 from ..actors.agent import Agent
 from ..actors.checks import MAX_KEY, check_text, shown
 from ..actors.errors import AgentNotFound, InvalidDefinition
 from ..actors.loader import AgentLoader, AgentTable
+
+Limit: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
 class Agents:
@@ -21,9 +24,9 @@ class Agents:
         self.known = frozenset(self.announced)
         self._used: dict[int, Agent] = {}
 
-    async def exact(self, agent_id: str, version: str) -> Agent | None:
-        """Return exactly this version, or `None`."""
-        return self._checked(await _loaded(self._loader.load(agent_id, version)), agent_id, version)
+    async def exact(self, agent_id: str, version: str, limit: Limit = nullcontext) -> Agent | None:
+        """Return exactly this version, or `None`; where the loader has to be waited for, within `limit`."""
+        return self._checked(await _loaded(self._loader.load(agent_id, version), limit), agent_id, version)
 
     async def active(self, agent_id: str) -> Agent:
         """Return the version that new turns get. :raises AgentNotFound: if there is none."""
@@ -60,9 +63,10 @@ def _known(loader: AgentLoader) -> tuple[str, ...]:
     return tuple(found)
 
 
-async def _loaded(found: object) -> Agent | None:
+async def _loaded(found: object, limit: Limit = nullcontext) -> Agent | None:
     if inspect.isawaitable(found):
-        found = await cast("Awaitable[object]", found)
+        with limit():
+            found = await cast("Awaitable[object]", found)
     if found is not None and not isinstance(found, Agent):
         raise InvalidDefinition(f"the loader gave a {type(found).__name__}, which is not an Agent")
-    return found
+    return cast("Agent | None", found)

@@ -30,6 +30,7 @@ from ..actors.view import view_of
 from . import inputs
 from .log import log
 from .settings import Settings
+from .world import World
 
 if TYPE_CHECKING:
     from .actor import Actor
@@ -51,10 +52,10 @@ class TimeLimit:
 
     __slots__ = ("_task", "_timer", "hit")
 
-    def __init__(self, actor: Actor, seconds: float | None) -> None:
+    def __init__(self, world: World, seconds: float | None) -> None:
         self.hit = False
         self._task = asyncio.current_task()
-        self._timer = None if seconds is None else actor.host.world.timer(seconds, self._fire)
+        self._timer = None if seconds is None else world.timer(seconds, self._fire)
 
     def _fire(self) -> None:
         if self._task is not None:
@@ -87,7 +88,7 @@ async def ask_model(actor: Actor, iteration: int, failures: int) -> m.Message:
         request = await actor.request(iteration, failures)
     except errors.SnapshotCorrupt as error:
         return m.ModelFailed(iteration, failures, failure_of(error))
-    limit = TimeLimit(actor, duration(agent.options.timeout).total_seconds())
+    limit = TimeLimit(actor.host.world, duration(agent.options.timeout).total_seconds())
     try:
         reply = _checked(await _answer(actor, agent, request), actor.host.settings)
         return m.ModelReplied(iteration, failures, reply)
@@ -313,7 +314,7 @@ async def _invoke(
         return await _in_thread(actor, tool, bound, context, call, seconds)
     if not actor.owns():  # the process may have stood still since the start was decided
         raise _NotBegun
-    limit = TimeLimit(actor, seconds)
+    limit = TimeLimit(actor.host.world, seconds)
     try:
         return await cast("Awaitable[object]", tool.invoke(bound, context))
     except asyncio.CancelledError:

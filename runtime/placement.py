@@ -8,7 +8,8 @@ taken up again here by itself; only an answer or a cancel may do that before the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from ..actors.agent import Agent
@@ -22,6 +23,7 @@ from ..actors.turn import SCHEMA, TurnState
 from ..store import base, codec
 from .actor import Actor
 from .agents import Agents
+from .effects import TimeLimit
 from .homes import Homes
 from .host import Host
 from .leases import Leases
@@ -35,7 +37,7 @@ T = TypeVar("T")
 
 
 class LoaderFailed(Exception):
-    """The loader raised instead of giving an agent; `delay` says in how many milliseconds it is asked again."""
+    """The loader raised, or took too long, instead of giving an agent; `delay` says in how many milliseconds it is asked again."""
 
     def __init__(self, failures: int) -> None:
         super().__init__(failures)
@@ -165,16 +167,31 @@ class Placement:
         return actor
 
     async def _loaded(self, state: TurnState) -> Agent | None:
-        """Return a turn's agent. :raises LoaderFailed: if the loader raised; counted by agent, until it gives one again."""
+        """Return a turn's agent. :raises LoaderFailed: if the loader raised; counted by agent, until it gives one again.
+
+        It is not waited for longer than a renewal period: the poller waits, too, and nobody renews the turn meanwhile.
+        """
         key = f"{state.agent_id}@{state.agent_version}"
         try:
-            agent = await self.agents.exact(state.agent_id, state.agent_version)
+            agent = await self.agents.exact(state.agent_id, state.agent_version, self._limited)
         except Exception as error:
             failures = self.failures[key] = self.failures.get(key, 0) + 1
             log.exception("loader_failed", turn=state.turn_id, agent=key, failures=failures)
             raise LoaderFailed(failures) from error
         self.failures.pop(key, None)
         return agent
+
+    @contextmanager
+    def _limited(self) -> Generator[None]:
+        limit = TimeLimit(self.host.world, self.host.settings.renew / 1000)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if limit.caught():
+                raise TimeoutError("the loader takes too long") from None
+            raise
+        finally:
+            limit.stop()
 
     def adopt(self, actor: Actor, saved: Draft | None = None) -> None:
         """Enter an activation and let it run."""

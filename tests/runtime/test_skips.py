@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
-from turnhold import Agent, Status
+from turnhold import Agent, Runtime, Status
 from turnhold.runtime.runtime import node_of
 from turnhold.runtime.skips import Skips
 from turnhold.store import base
 from turnhold.store.memory import MemoryStore
 from turnhold.testing import ScriptedModel
 
-from .fleet import Bench, Fleet, Partitioned
+from .fleet import LEASE, Bench, Fleet, Partitioned
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -94,8 +95,6 @@ async def test_an_agent_that_comes_back(fleet: Fleet) -> None:
             return agent
 
     api = await fleet.open("api", execute=False)
-    from turnhold import Runtime
-
     runtime = fleet.runtimes["a"] = Runtime(fleet.store, agents=Loader(), node="a", clock=fleet.clock, lease=30)
     await runtime.__aenter__()
     turn = await api.start("shop", "go")
@@ -108,6 +107,42 @@ async def test_an_agent_that_comes_back(fleet: Fleet) -> None:
 
     assert (await turn.view()).status is Status.COMPLETED
     assert runtime.statistics().unclaimable == 0
+
+
+async def test_a_loader_that_hangs(fleet: Fleet) -> None:
+    """An agent that never comes holds up its own turns alone: others run, without bells, too, and the node can leave."""
+    good, bad = Bench("good"), Bench("bad")
+    opened = asyncio.Event()
+
+    class Loader:
+        def known(self) -> list[str]:
+            return ["good@1", "bad@1"]
+
+        async def load(self, id: str, version: str) -> Agent | None:
+            if id == "bad":
+                await opened.wait()
+            return {"good": good.agent, "bad": bad.agent}[id]
+
+        def load_active(self, id: str) -> Agent | None:
+            return None
+
+    api = await fleet.open("api", execute=False)
+    runtime = fleet.runtimes["a"] = Runtime(fleet.store, agents=Loader(), node="a", clock=fleet.clock, lease=LEASE)
+    await runtime.__aenter__()
+    await fleet.clock.advance(LEASE / 3)
+    if isinstance(fleet.store, Partitioned):
+        fleet.store.deaf = True
+    waiting = await api.start("bad", "go")
+    await fleet.clock.advance(2)
+
+    await api.start("good", "go")
+    await fleet.clock.advance(LEASE / 3)
+    assert good.starts == 1
+    assert (await waiting.view()).quarantine is None
+
+    opened.set()
+    await fleet.clock.advance(61)
+    assert (bad.starts, runtime.statistics().reaped) == (1, 0)
 
 
 def test_pauses() -> None:
