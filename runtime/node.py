@@ -77,6 +77,7 @@ class Node:
         self.watching = Watching(self.placement)
         self.lag = LagWatch(self.world, self.node, threshold(settings.renew))
         self.fault: Fault | None = None
+        self._answered = True
         self._connection: base.StoreConnection | None = None
         self._parts: list[asyncio.Task[None]] = []
         self._dying: asyncio.Task[None] | None = None
@@ -107,6 +108,7 @@ class Node:
                 if fault is not None:
                     fault.after(op, reply)
             except StoreUnavailable as error:
+                self._answered = error.refused
                 if repeat + 1 == REPEATS or self.dead or error.refused:
                     raise
                 if not self.world.clock.virtual:
@@ -114,6 +116,7 @@ class Node:
                 continue
             if self.dead:
                 raise Crashed
+            self._answered = True
             self.counters.note(op, reply)
             return reply
         raise AssertionError("unreachable")
@@ -152,8 +155,9 @@ class Node:
 
     @property
     def healthy(self) -> bool:
-        """Tell whether the node is connected, can renew what it has, and all its parts run."""
-        return self.open and not self.dead and not self.placement.leases.cut_off and all(not part.done() for part in self._parts)
+        """Tell whether the node is connected, the store answers, it can renew what it has, and all its parts run."""
+        reached = self._answered and not self.placement.leases.cut_off
+        return self.open and not self.dead and reached and all(not part.done() for part in self._parts)
 
     async def start(self) -> None:
         """Connect, announce the node, and start its parts."""

@@ -278,3 +278,16 @@ async def test_a_refusal_is_final(fleet: Fleet) -> None:
         with pytest.raises(StoreUnavailable):
             await turn.view()
         assert line.counts()["Look"] == times
+
+
+async def test_an_idle_node_without_a_store(fleet: Fleet) -> None:
+    """With nothing to renew, its polls tell that the store is away; one answer is enough to be healthy again."""
+    a = await fleet.open("a", Bench().agent)
+    await fleet.meet()
+    fleet.lines["a"].broken = (base.Op,)
+    await fleet.clock.advance(POLLS)
+    assert not a.healthy
+
+    fleet.lines["a"].broken = ()
+    await fleet.clock.advance(POLLS)
+    assert a.healthy
