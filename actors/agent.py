@@ -5,13 +5,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast, final
+from typing import Any, Generic, TypeAlias, TypeVar, cast, final, overload
 
 from .errors import InvalidDefinition
 from .model import ChatModel, ModelOptions, ToolDefinition
+from .output import Out, Output, output_of
 from .policies import ExecutionPolicy
 from .tools import AskedApproval, Tool, read_only, tool
 from .waits import MAX_ID, MAX_TEXT, check_text
+
+U = TypeVar("U")
 
 AgentApproval: TypeAlias = "Callable[..., AskedApproval]"
 MAX_INSTRUCTIONS = 1 << 20
@@ -19,17 +22,21 @@ DEFAULT_POLICY = ExecutionPolicy()
 DEFAULT_OPTIONS = ModelOptions()
 FIELDS = (
     *("id", "version", "name", "description", "model", "instructions", "tools", "approval", "policy", "options"),
-    *("tool_error_message", "attributes"),
+    *("output_type", "tool_error_message", "attributes"),
 )
 
 
 @final
 @dataclass(frozen=True, eq=False, repr=False, init=False, slots=True, weakref_slot=True)
-class Agent:
+class Agent(Generic[Out]):
     """What a turn runs: a model, instructions, tools and rules. Turns are bound to `id` and `version`, never to another version.
+
+    Generic in its output: what starts a turn of it by this object gives references and views with that type.
 
     :param tools: `Tool`s, or functions that become tools with default options.
     :param approval: ``approval(turn, call, tool)``, sync or async; a bool (true: a person must approve) or an `ApprovalDecision`.
+    :param output_type: what the final reply must be: text, or a Struct, a dataclass, a TypedDict or another type with a JSON form.
+        The model is told its schema, and asked again, within `max_iterations`, as long as its reply does not fit.
     :param tool_error_message: ``tool_error_message(call, error)`` returns what the model reads of a failed tool.
     :param attributes: the application's own; never sent to a model, never stored.
     :raises InvalidDefinition: if an argument is wrong.
@@ -45,9 +52,11 @@ class Agent:
     approval: AgentApproval | None
     policy: ExecutionPolicy
     options: ModelOptions
+    output_type: Any
     tool_error_message: Callable[..., str] | None
     attributes: Mapping[str, Any]
     definitions: tuple[ToolDefinition, ...]
+    output: Output[Out]
     _tools: Mapping[str, Tool[..., Any]]
 
     def __init__(
@@ -63,6 +72,7 @@ class Agent:
         approval: AgentApproval | None = None,
         policy: ExecutionPolicy = DEFAULT_POLICY,
         options: ModelOptions = DEFAULT_OPTIONS,
+        output_type: type[Out] | object = str,
         tool_error_message: Callable[..., str] | None = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
@@ -92,9 +102,11 @@ class Agent:
             "approval": approval,
             "policy": policy,
             "options": options,
+            "output_type": output_type,
             "tool_error_message": tool_error_message,
             "attributes": read_only(f"agent {id}: attributes", attributes),
             "definitions": tuple(each.definition for each in named.values()),
+            "output": output_of(f"agent {id}: output_type", output_type),
             "_tools": named,
         }
         for key, value in values.items():
@@ -109,7 +121,11 @@ class Agent:
         """Return the tool of a name, if the agent has one."""
         return self._tools.get(name)
 
-    def replace(self, **changes: Any) -> Agent:
+    @overload
+    def replace(self, *, output_type: type[U], **changes: Any) -> Agent[U]: ...
+    @overload
+    def replace(self, **changes: Any) -> Agent[Out]: ...
+    def replace(self, **changes: Any) -> Agent[Any]:
         """Return an agent with some fields changed.
 
         :raises InvalidDefinition: if there is no such field, or the value is wrong.

@@ -169,6 +169,19 @@ class ToolResultInvalid(TurnholdError, TypeError):
     """A tool returned something that has no JSON form. The function has run; return JSON-like values, Structs or dataclasses."""
 
 
+class OutputInvalid(TurnholdError, ValueError):
+    """A final output does not fit the type that was asked for; `faults` are (path, message) pairs.
+
+    Asked for with a reference: the turn is as it is; `view` shows it, with the output as it is stored. As the error of a turn: its
+    iterations were used up before the model's reply fitted.
+    """
+
+    def __init__(self, what: str, faults: Sequence[tuple[str, str]], *, view: TurnView | None = None) -> None:
+        super().__init__(f"{what} does not fit: " + "; ".join(f"{path} {message}" for path, message in faults))
+        self.faults = tuple(faults)
+        self.view = view
+
+
 class TurnNotCompleted(TurnholdError):
     """The turn is not COMPLETED; `view` shows what it is."""
 

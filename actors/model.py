@@ -66,7 +66,8 @@ class ModelRequest(Record, frozen=True, kw_only=True):
     """One request to a model.
 
     `iteration` counts the replies of this turn so far, plus one. `attempt` counts the failures of this request so far, plus one;
-    both are durable and mean the same in every process.
+    both are durable and mean the same in every process. `output_schema` is the JSON Schema (of an object) that a reply without
+    calls must fit, `None` for any text; a model that cannot promise that may ignore it, its replies are checked anyway.
     """
 
     messages: tuple[ChatMessage, ...]

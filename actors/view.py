@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 from .chat import ToolCall, Usage
 from .errors import TurnNotCompleted
 from .ids import root_of
+from .output import Out
 from .record import JsonObject, JsonValue, Record, Time, utc
 from .turn import CallRecord, OpenWait, Status, TurnState, masked
 from .waits import Phase, Suspension, SuspensionType
@@ -37,11 +38,12 @@ class Quarantine(Record, frozen=True):
     crashes: int
 
 
-class TurnView(Record, frozen=True, kw_only=True):
+class TurnView(Record, Generic[Out], frozen=True, kw_only=True):
     """A turn at one moment.
 
     `suspensions` are the turn's own open waits, `suspension` the first of them; `open_waits` are those of the turn and all below
-    it that can be answered from outside, depth first.
+    it that can be answered from outside, depth first. `final_output` is that of a COMPLETED turn, else `None`: a value of the
+    output type where the view was asked for with one, and as JSON has it (text, or dicts, lists, numbers) where it was not.
     """
 
     id: str
@@ -57,7 +59,7 @@ class TurnView(Record, frozen=True, kw_only=True):
     suspensions: tuple[Suspension, ...] = ()
     open_waits: tuple[Suspension, ...] = ()
     pending_calls: tuple[ToolCall, ...] = ()
-    final_output: JsonValue = None
+    final_output: Out | None = None
     error: TurnError | None = None
     usage: Usage = Usage()
     iteration_count: int = 0
@@ -76,7 +78,7 @@ class TurnView(Record, frozen=True, kw_only=True):
     updated_at: Time
     completed_at: Time | None = None
 
-    def raise_for_status(self) -> TurnView:
+    def raise_for_status(self) -> TurnView[Out]:
         """Return the view of a COMPLETED turn.
 
         :raises TurnNotCompleted: if the turn has any other status.
@@ -136,7 +138,7 @@ def view_of(
     owner: Owner | None = None,
     quarantine: Quarantine | None = None,
     cancel_requested: bool = False,
-) -> TurnView:
+) -> TurnView[JsonValue]:
     """Return a turn as its readers see it; without `open_waits` the turn's own answerable waits are taken."""
     order = {call.id: index for index, call in enumerate(state.calls)}
     waits = sorted(state.waits, key=lambda wait: order.get(wait.correlation, len(order)))

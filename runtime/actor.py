@@ -164,6 +164,7 @@ class Actor:
             messages=tuple(marked(self.messages) if self.edited else self.messages),
             tools=agent.definitions,
             options=agent.options,
+            output_schema=agent.output.schema,
             turn_id=state.turn_id,
             conversation_id=state.conversation_id,
             agent_id=state.agent_id,

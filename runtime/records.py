@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from ..actors.record import Record, Time, utc
+from ..actors.record import JsonValue, Record, Time, utc
 from ..store import base
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class ConversationRef:
         self._node = node
         self.id = conversation_id
 
-    async def open_turn(self) -> TurnRef | None:
+    async def open_turn(self) -> TurnRef[JsonValue] | None:
         """Return the conversation's open turn, if it has one."""
         from .ref import TurnRef
 

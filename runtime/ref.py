@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Generic, final
 
 from ..actors.agent import Agent
 from ..actors.chat import ChatMessage, UserMessage
@@ -15,7 +15,8 @@ from ..actors.history import readable
 from ..actors.ids import child_id, is_turn_id, root_of
 from ..actors.machine.draft import Noted, Outcome, Refusal
 from ..actors.machine.messages import ChildEnded, StartChild, Suspend
-from ..actors.record import Seconds, duration
+from ..actors.output import Out, Output, Said
+from ..actors.record import JsonValue, Seconds, duration
 from ..actors.turn import Failure, Status
 from ..actors.view import TurnView
 from ..actors.waits import Receipt, ResumeCommand
@@ -30,12 +31,17 @@ if TYPE_CHECKING:
 
 
 @final
-class TurnRef:
-    """The address of a turn; hold as many as you like, anywhere. Waiting on one never owns the turn."""
+class TurnRef(Generic[Out]):
+    """The address of a turn; hold as many as you like, anywhere. Waiting on one never owns the turn.
 
-    def __init__(self, node: Node, turn_id: str) -> None:
+    Its views have their `final_output` as a value of the type that it was made with (by an `Agent`, or by ``output_type=``), else
+    as JSON has it. What returns a view of a turn whose output does not fit that type raises `OutputInvalid`; the turn is as it was.
+    """
+
+    def __init__(self, node: Node, turn_id: str, output: Output[Out] | None = None) -> None:
         self._node = node
         self._id = turn_id
+        self._output = output
 
     @property
     def id(self) -> str:
@@ -51,12 +57,12 @@ class TurnRef:
     def __hash__(self) -> int:
         return hash(self._id)
 
-    async def view(self) -> TurnView:
+    async def view(self) -> TurnView[Out]:
         """Return the turn as it is stored now.
 
         :raises TurnNotFound: if there is no such turn.
         """
-        return views.view_of_look(await self._look())
+        return views.typed(views.view_of_look(await self._look()), self._output)
 
     async def history(self) -> list[ChatMessage]:
         """Return the turn's messages so far; edited calls show the edited arguments and who edited them.
@@ -70,7 +76,11 @@ class TurnRef:
             return readable(codec.decode_state(self._id, look.schema, look.snapshot).opening or [])
         return readable(codec.decode_entries(self._id, reply.bodies))
 
-    async def settle(self, timeout: Seconds | None = None, through_retries: bool = False) -> TurnView:  # noqa: FBT001, FBT002
+    async def settle(
+        self,
+        timeout: Seconds | None = None,
+        through_retries: bool = False,  # noqa: FBT001, FBT002
+    ) -> TurnView[Out]:
         """Wait until the tree (the turn and all below it) is terminal, or nothing in it runs or can run now.
 
         :param timeout: seconds (or a timedelta) to wait at most.
@@ -100,7 +110,9 @@ class TurnRef:
             raise InvalidDefinition(f"command must be a ResumeCommand, not {type(command).__name__}")
         return await self._node.commands.submit(self._id, command, inputs.seconds("timeout", timeout))
 
-    async def resume(self, command: ResumeCommand, timeout: Seconds | None = None, *, through_retries: bool = False) -> TurnView:
+    async def resume(
+        self, command: ResumeCommand, timeout: Seconds | None = None, *, through_retries: bool = False
+    ) -> TurnView[Out]:
         """Deliver an answer, then wait until the turn settles (see `submit` and `settle` for what may be raised)."""
         check_flag("through_retries", through_retries)
         clock = self._node.world.monotonic
@@ -109,7 +121,7 @@ class TurnRef:
         left = None if limit is None else max(0.0, limit - (clock() - start))
         return await self.settle(left, through_retries)
 
-    async def cancel(self, reason: str | None = None, timeout: Seconds | None = None) -> TurnView:
+    async def cancel(self, reason: str | None = None, timeout: Seconds | None = None) -> TurnView[Out]:
         """Cancel the turn and all its children; returns when the tree is terminal. A second time does nothing.
 
         :raises TimeoutError: if that takes longer; the cancel stands.
@@ -133,8 +145,8 @@ class TurnRef:
         self._noted(outcome)
 
     async def start_child(
-        self, agent: Agent | str, input: str | UserMessage, metadata: Mapping[str, object] | None = None
-    ) -> TurnRef:
+        self, agent: Agent[Said] | str, input: str | UserMessage, metadata: Mapping[str, object] | None = None
+    ) -> TurnRef[Said]:
         """Start a child turn that this turn waits for; its outcome enters this turn's history as a message.
 
         :raises AgentNotFound: if no such agent is known here.
@@ -156,15 +168,15 @@ class TurnRef:
             metadata=extra or None,
         )
         self._noted(await node.commands.post(self._id, start))
-        return TurnRef(node, name)
+        return TurnRef(node, name, agent.output if isinstance(agent, Agent) else None)
 
-    async def children(self) -> list[TurnRef]:
+    async def children(self) -> list[TurnRef[JsonValue]]:
         """Return the turn's direct children, oldest first.
 
         :raises TurnNotFound: if there is no such turn.
         """
         self._check_id()
-        items, after = list[TurnRef](), None
+        items, after = list[TurnRef[JsonValue]](), None
         while True:
             reply = await self._node.call(base.ListTurns(parent=self._id, root=root_of(self._id), limit=200, after=after))
             assert isinstance(reply, base.TurnListing)
@@ -284,7 +296,7 @@ class TurnRef:
             raise TurnNotFound(self._id)
         return reply
 
-    async def _until(self, timeout: Seconds | None, done: views.Done) -> TurnView:
+    async def _until(self, timeout: Seconds | None, done: views.Done) -> TurnView[Out]:
         """Wait until a condition holds.
 
         Where the turn lives here and has no tree, its last save is handed over as it is; everything else is read from the store.
@@ -302,13 +314,13 @@ class TurnRef:
                 if rested is not None and views.alone(rested, self._id):
                     view = views.view_of_rested(rested)
                     if done(view, None):
-                        return view
+                        return views.typed(view, self._output)
                 elif look_now:
                     look = await self._look()
                     subscription.read(look)
                     view = views.view_of_look(look)
                     if done(view, look):
-                        return view
+                        return views.typed(view, self._output)
                 look_now = True
                 left = None if end is None else end - node.world.monotonic()
                 if left is not None and left <= 0:

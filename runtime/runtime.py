@@ -14,8 +14,9 @@ from ..actors.chat import ChatMessage, UserMessage
 from ..actors.checks import MAX_ID, MAX_KEY, check_flag, check_text, check_whole, shown
 from ..actors.errors import InvalidDefinition
 from ..actors.loader import AgentLoader
+from ..actors.output import Said, output_of
 from ..actors.policies import TurnOptions
-from ..actors.record import Seconds
+from ..actors.record import JsonValue, Seconds
 from ..actors.turn import Status
 from ..actors.view import Page, TurnView
 from ..actors.waits import Suspension, SuspensionType
@@ -160,7 +161,7 @@ class Runtime:
 
     async def start(
         self,
-        agent: Agent | str,
+        agent: Agent[Said] | str,
         input: str | UserMessage,
         *,
         conversation: str | None = None,
@@ -170,12 +171,12 @@ class Runtime:
         streaming: bool | None = None,
         options: TurnOptions | None = None,
         idempotency_key: str | None = None,
-    ) -> TurnRef:
+    ) -> TurnRef[Said]:
         """Start a turn; returns when it is saved, and the turn runs.
 
         A start that is repeated with its `idempotency_key` finds the turn of the first one.
 
-        :param agent: one of this runtime's agents, or the id of one (then its active version).
+        :param agent: one of this runtime's agents, or the id of one (then its active version; outputs are as JSON has them).
         :raises AgentNotFound: if no such agent is known here.
         :raises ConversationBusy: if the conversation has an open turn.
         :raises IdempotencyKeyReused: if the key was used for another agent or input.
@@ -193,11 +194,12 @@ class Runtime:
             options=options,
             idempotency_key=idempotency_key,
         )
-        return TurnRef(self._node, await start(self._node, request))
+        output = agent.output if isinstance(agent, Agent) else None
+        return TurnRef(self._node, await start(self._node, request), output)
 
     async def run(
         self,
-        agent: Agent | str,
+        agent: Agent[Said] | str,
         input: str | UserMessage,
         *,
         conversation: str | None = None,
@@ -208,7 +210,7 @@ class Runtime:
         options: TurnOptions | None = None,
         idempotency_key: str | None = None,
         timeout: Seconds | None = None,
-    ) -> TurnView:
+    ) -> TurnView[Said]:
         """Start a turn and wait until it settles (see `start` and `TurnRef.settle`)."""
         inputs.optional_seconds("timeout", timeout)
         turn = await self.start(
@@ -224,11 +226,15 @@ class Runtime:
         )
         return await turn.settle(timeout)
 
-    def turn(self, turn_id: str) -> TurnRef:
-        """Return a turn's address; no I/O, so a wrong id is found out when it is used."""
+    def turn(self, turn_id: str, *, output_type: type[Said] | object = None) -> TurnRef[Said]:
+        """Return a turn's address; no I/O, so a wrong id or output type is found out when it is used.
+
+        :param output_type: what views give the `final_output` as; without it that is as JSON has it.
+        :raises InvalidDefinition: if the id is no text, or the type has no JSON form.
+        """
         if not isinstance(turn_id, str):
             raise InvalidDefinition(f"turn_id must be text, not {type(turn_id).__name__}")
-        return TurnRef(self._node, turn_id)
+        return TurnRef(self._node, turn_id, None if output_type is None else output_of("output_type", output_type))
 
     async def inbox(
         self,
@@ -270,7 +276,7 @@ class Runtime:
         quarantined: bool | None = None,
         limit: int = 50,
         after: str | None = None,
-    ) -> Page[TurnView]:
+    ) -> Page[TurnView[JsonValue]]:
         """List turns, oldest first; with `quarantined=True` those that are parked."""
         if status is not None and not isinstance(status, Status):
             raise InvalidDefinition(f"status must be a Status, not {shown(status)}")

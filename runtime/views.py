@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
-from ..actors.errors import SnapshotCorrupt, SnapshotTooNew
-from ..actors.record import utc
+import msgspec
+
+from ..actors.errors import OutputInvalid, SnapshotCorrupt, SnapshotTooNew
+from ..actors.output import Output, Said
+from ..actors.record import JsonValue, utc
 from ..actors.turn import Failure, Status, TurnState
 from ..actors.view import Owner, Quarantine, TurnView, view_of
 from ..actors.waits import Phase, Suspension, SuspensionType
@@ -14,7 +17,7 @@ from ..store import base, codec
 from .log import log
 from .watch import Rested
 
-Done: TypeAlias = Callable[[TurnView, "base.Looked | None"], bool]
+Done: TypeAlias = Callable[[TurnView[JsonValue], "base.Looked | None"], bool]
 
 
 def waits_of(look: base.Looked) -> tuple[Suspension, ...]:
@@ -33,7 +36,7 @@ def readable_waits(bodies: Iterable[bytes], turn_id: str = "") -> tuple[Suspensi
     return tuple(waits)
 
 
-def view_of_look(look: base.Looked) -> TurnView:
+def view_of_look(look: base.Looked) -> TurnView[JsonValue]:
     """Return the view of a stored record; of one that cannot be read here, what the record itself tells.
 
     A turn that was discarded ended by its record alone: its snapshot does not know.
@@ -76,12 +79,26 @@ def alone(rested: Rested, turn_id: str) -> bool:
     return state.turn_id == turn_id and state.parent_turn_id is None and not rested.had_children
 
 
-def view_of_rested(rested: Rested) -> TurnView:
+def view_of_rested(rested: Rested) -> TurnView[JsonValue]:
     """Return the view of a state that was released here."""
     return view_of(rested.state, version=rested.version)
 
 
-def settled(view: TurnView, look: base.Looked | None, *, through_retries: bool) -> bool:
+def typed(view: TurnView[JsonValue], output: Output[Said] | None) -> TurnView[Said]:
+    """Return a view with its output as a value of a type; without one it is as JSON has it.
+
+    :raises OutputInvalid: if it does not fit the type.
+    """
+    if output is None or view.status is not Status.COMPLETED:
+        return cast("TurnView[Said]", view)
+    try:
+        value = output.convert(view.final_output)
+    except OutputInvalid as error:
+        raise OutputInvalid(f"the output of turn {view.id}", error.faults, view=view) from None
+    return cast("TurnView[Said]", msgspec.structs.replace(view, final_output=value))
+
+
+def settled(view: TurnView[JsonValue], look: base.Looked | None, *, through_retries: bool) -> bool:
     """Tell whether a tree is terminal, or nothing in it runs or can run now."""
     if look is not None and look.runnable_turns:
         return False
@@ -93,6 +110,6 @@ def settled(view: TurnView, look: base.Looked | None, *, through_retries: bool) 
     return True
 
 
-def tree_terminal(view: TurnView, look: base.Looked | None) -> bool:
+def tree_terminal(view: TurnView[JsonValue], look: base.Looked | None) -> bool:
     """Tell whether every turn of a tree is terminal."""
     return view.status.terminal and (look is None or look.live_turns == 0)

@@ -81,7 +81,7 @@ def _flush(draft: Draft) -> None:
         state.flushed += 1
     if state.calls and state.flushed == len(state.calls):
         state.calls, state.flushed, state.phase = [], 0, Phase.MODEL
-        end_step(draft)
+        ending.end_step(draft)
 
 
 def begin_step(draft: Draft) -> bool:
@@ -96,13 +96,6 @@ def begin_step(draft: Draft) -> bool:
     state.step_open = True
     draft.emit(EventType.STEP_STARTED, {"step": state.step_count})
     return True
-
-
-def end_step(draft: Draft) -> None:
-    """Close the open step."""
-    if draft.state.step_open:
-        draft.state.step_open = False
-        draft.emit(EventType.STEP_COMPLETED, {"step": draft.state.step_count})
 
 
 def _ready(draft: Draft) -> list[CallRecord]:
@@ -206,7 +199,7 @@ def _rest(draft: Draft) -> None:
     else:
         state.status = WAITING[first.type]
         if state.step_open or draft.original.status is not state.status:
-            end_step(draft)
+            ending.end_step(draft)
             draft.emit(EventType.TURN_SUSPENDED, suspended_data(first))
     now = draft.context.now
     if running:

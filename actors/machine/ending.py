@@ -100,13 +100,18 @@ def finish(draft: Draft, status: Status, output: JsonValue = None) -> None:
         state.active_ms += max(0, draft.context.now - state.active_since)
         state.active_since = 0
     state.status, state.phase, state.final_output = status, Phase.FINISHED, output
-    if status is Status.FAILED:
+    if status in (Status.FAILED, Status.MAX_ITERATIONS_REACHED):
         state.error = state.failing
     state.completed_at = draft.context.now
-    if state.step_open:
-        state.step_open = False
-        draft.emit(EventType.STEP_COMPLETED, {"step": state.step_count})
+    end_step(draft)
     draft.emit(EVENTS[status], {} if status is Status.COMPLETED else {"reason": reason})
+
+
+def end_step(draft: Draft) -> None:
+    """Close the open step."""
+    if draft.state.step_open:
+        draft.state.step_open = False
+        draft.emit(EventType.STEP_COMPLETED, {"step": draft.state.step_count})
 
 
 def _reason(draft: Draft, status: Status) -> str:

@@ -7,15 +7,18 @@ import zlib
 
 import msgspec
 
-from ..chat import AiMessage, ToolCall
+from ..chat import AiMessage, ToolCall, UserMessage
+from ..errors import OutputInvalid
 from ..events import EventType
 from ..record import JsonObject
-from ..turn import CallRecord, Status, TurnState
+from ..turn import CallRecord, Failure, Status, TurnState
 from ..waits import MAX_ID, Phase
-from . import ending, limits
+from . import ending, limits, texts
 from .draft import Draft
 from .messages import ModelFailed, ModelReplied
 from .waiting import open_retry
+
+MAX_ERROR = 4000
 
 
 def replied(draft: Draft, message: ModelReplied) -> None:
@@ -42,7 +45,24 @@ def replied(draft: Draft, message: ModelReplied) -> None:
     if reply.tool_calls:
         state.phase = Phase.TOOLS
     else:
-        ending.finish(draft, Status.COMPLETED, reply.content)
+        _conclude(draft, reply.content)
+
+
+def _conclude(draft: Draft, text: str) -> None:
+    """End the turn with a final reply; one that is not of the output type goes back to the model, within `max_iterations`."""
+    state, agent = draft.state, draft.context.agent
+    try:
+        output = text if agent is None else agent.output.read(text)
+    except OutputInvalid as error:
+        told = texts.output_invalid(error.faults, None if agent is None else agent.output.schema)
+        draft.append(UserMessage(told, kind="fault"))
+        if state.iteration_count >= draft.policy.max_iterations:
+            state.failing = Failure("OutputInvalid", str(error)[:MAX_ERROR])
+            ending.begin(draft, Status.MAX_ITERATIONS_REACHED)
+        else:
+            ending.end_step(draft)
+    else:
+        ending.finish(draft, Status.COMPLETED, output)
 
 
 def failed(draft: Draft, message: ModelFailed) -> None:

@@ -1,15 +1,19 @@
-"""The words that the machine puts into a history: results of calls that did not run to their end, and of children."""
+"""The words that the machine puts into a history: results of calls that did not run to their end, of children, of wrong replies."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import msgspec
 
 from ..policies import ApprovalDecision
 from ..record import JsonObject, JsonValue
+from ..schema import Fault
 from ..turn import CallRecord, Failure
 from .messages import ChildEnded
 
 CHILD_PREFIX = "Result of a child turn: "
+MAX_SHOWN = 4096
 
 
 def dump(value: JsonValue) -> str:
@@ -63,6 +67,15 @@ def child_result(message: ChildEnded) -> str:
     if message.error is not None:
         data["error"] = message.error.message
     return CHILD_PREFIX + dump(data)
+
+
+def output_invalid(faults: Sequence[Fault], schema: JsonObject | None) -> str:
+    """Return what the model reads of a final reply that is not of the output type; a schema of up to 4 KiB stands with it."""
+    message = "Your reply is not what was asked for. Reply again with nothing but JSON that fits the schema."
+    listed: list[JsonValue] = [{"path": path, "message": text} for path, text in faults]
+    if schema is None or len(dump(schema)) > MAX_SHOWN:
+        return failed("output_invalid", message, faults=listed)
+    return failed("output_invalid", message, faults=listed, schema=schema)
 
 
 def fill(template: str, reason: str, turn_id: str, call: CallRecord | None = None) -> str:

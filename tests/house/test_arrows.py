@@ -34,7 +34,8 @@ FOREIGN: dict[str, set[str]] = {
 }
 # floor -> extras it may import inside a function or for type checkers only
 LAZY: dict[str, set[str]] = {
-    "actors": {"pydantic_core"},  # the schema hook of the records, when Pydantic asks
+    # the schema hook of the records, when Pydantic asks; defaults of type variables, which `typing` has from 3.13 on
+    "actors": {"pydantic_core", "typing_extensions"},
     "models": {"httpx", "openai"},
 }
 
