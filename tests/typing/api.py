@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, TypedDict, assert_type
+from typing import Any, Literal, TypedDict, assert_type
 
 import msgspec
 
@@ -15,8 +15,11 @@ from turnhold.actors.forms import FormDefinition, user_input_tool
 from turnhold.actors.loader import AgentLoader, AgentTable
 from turnhold.actors.model import ChatModel, ModelRequest
 from turnhold.actors.policies import ApprovalDecision
+from turnhold.actors.record import JsonValue
 from turnhold.actors.tools import Tool, tool
+from turnhold.actors.view import Page, TurnView
 from turnhold.actors.waits import ResumeCommand
+from turnhold.runtime.ref import TurnRef
 from turnhold.runtime.runtime import Runtime
 
 
@@ -117,7 +120,7 @@ async def in_context(ctx: ToolContext[Services], seat: int) -> float:
 model: ChatModel = Model()
 agent = Agent("shop", model=Model(), tools=[plain, with_options, Desk().book, user_input_tool(item)], attributes={"team": "a"})
 assert_type(agent.tool("plain"), Tool[..., Any] | None)
-assert_type(agent.replace(version="2"), Agent)
+assert_type(agent.replace(version="2"), Agent[str])
 Agent("shop", "2", model=Model())  # pyright: ignore[reportCallIssue]
 Agent("shop")  # pyright: ignore[reportCallIssue]
 tags: dict[str, list[int]] = {"seats": [3]}
@@ -128,6 +131,47 @@ assert_type(ApprovalDecision.require(metadata=tags), ApprovalDecision)
 
 async def starts(runtime: Runtime) -> None:
     await (await runtime.start("shop", "Hi", metadata=tags)).start_child("shop", "Hi", tags)
+
+
+by_item = Agent("items", model=Model(), output_type=Item)
+by_union = Agent[Item | Stay]("unions", model=Model(), output_type=Item | Stay)
+assert_type(agent, Agent[str])
+assert_type(by_item, Agent[Item])
+assert_type(by_item.output_type, Any)
+assert_type(by_item.replace(version="2"), Agent[Item])
+assert_type(by_item.replace(output_type=Stay), Agent[Stay])
+assert_type(Agent("stays", model=Model(), output_type=Stay), Agent[Stay])
+assert_type(Agent("addresses", model=Model(), output_type=Address), Agent[Address])
+assert_type(Agent("lists", model=Model(), output_type=list[Item]), Agent[list[Item]])
+assert_type(Agent("words", model=Model(), output_type=Literal["a", "b"]), Agent[Any])
+assert_type(by_union, Agent[Item | Stay])
+annotated: Agent[Item | Stay] = Agent("unions", model=Model(), output_type=Item | Stay)
+
+
+async def outputs(runtime: Runtime) -> None:
+    turn = await runtime.start(by_item, "Hi")
+    assert_type(turn, TurnRef[Item])
+    assert_type(await turn.settle(), TurnView[Item])
+    assert_type(await turn.view(), TurnView[Item])
+    assert_type(await turn.cancel(), TurnView[Item])
+    assert_type((await turn.resume(ResumeCommand.approve_tool())).final_output, Item | None)
+    assert_type((await runtime.run(agent, "Hi")).final_output, str | None)
+    assert_type((await runtime.run(by_union, "Hi")).raise_for_status(), TurnView[Item | Stay])
+    assert_type((await runtime.run("items", "Hi")).final_output, JsonValue)
+    assert_type(await turn.start_child(by_item, "Hi"), TurnRef[Item])
+    assert_type(await turn.start_child("items", "Hi"), TurnRef[JsonValue])
+    assert_type(await turn.children(), list[TurnRef[JsonValue]])
+    assert_type(runtime.turn("t"), TurnRef[JsonValue])
+    assert_type(runtime.turn("t", output_type=Stay), TurnRef[Stay])
+    assert_type(await runtime.turn("t", output_type=list[Item]).settle(), TurnView[list[Item]])
+    assert_type(await runtime.turns(), Page[TurnView[JsonValue]])
+    any_turn: TurnRef = turn
+    any_agents: list[Agent] = [agent, by_item]
+    assert_type((await any_turn.view()).final_output, Any | None)
+    Runtime(agents=any_agents)
+    Runtime(agents=[by_item, agent])
+    wrong: TurnRef[Stay] = turn  # pyright: ignore[reportAssignmentType]
+    await wrong.settle()
 
 
 loader: AgentLoader = AgentTable([agent])
