@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar, cast, final, overload
@@ -11,7 +12,7 @@ from .errors import InvalidDefinition
 from .model import ChatModel, ModelOptions, ToolDefinition
 from .output import Out, Output, output_of
 from .policies import ExecutionPolicy
-from .tools import AskedApproval, Tool, read_only, tool
+from .tools import Approval, AskedApproval, Tool, agent_tool, read_only, tool
 from .waits import MAX_ID, MAX_TEXT, check_text
 
 U = TypeVar("U")
@@ -136,6 +137,31 @@ class Agent(Generic[Out]):
         if self.name == self.id and "id" in changes:
             del fields["name"]
         return Agent(**{**fields, **changes})
+
+    def as_tool(
+        self,
+        name: str | None = None,
+        description: str | None = None,
+        *,
+        approval: Approval = False,
+        sequential: bool = False,
+        assignee: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Tool[..., Any]:
+        """Return a tool whose calls start this agent as a child turn, with the call's ``input`` as its input.
+
+        The call waits for the child; the child's final output is its result. A child that ends otherwise gives a structured one.
+
+        :param name: how the model calls it; by default the agent's name, other characters than A-Z a-z 0-9 _ - replaced.
+        :param description: what the model is told it is for; by default the agent's description.
+        :param approval: whether a person must agree before the child starts, as of `tool`.
+        :param sequential: never beside other calls of the same reply.
+        :param assignee: who is asked for approval.
+        :raises InvalidDefinition: if an argument is wrong.
+        """
+        named = re.sub(r"[^A-Za-z0-9_-]+", "_", self.name)[:64].strip("_") if name is None else name
+        text = (self.description or f"Let the agent {self.name} do something.") if description is None else description
+        return agent_tool(self, named, text, approval=approval, sequential=sequential, assignee=assignee, metadata=metadata)
 
     def __repr__(self) -> str:
         return f"<Agent {self.key}>"

@@ -33,7 +33,9 @@ class AgentLoader(Protocol):
 
 
 class AgentTable:
-    """A fixed set of agents; of several versions of one id the last given is the active one.
+    """A fixed set of agents, and those that they have as tools; of several versions of one id the last given is the active one.
+
+    An agent that is only somebody's tool never takes that place from one that was given.
 
     :raises InvalidDefinition: if two different agents have one id and version.
     """
@@ -43,12 +45,17 @@ class AgentTable:
         self._active: dict[str, Agent] = {}
         if isinstance(agents, Agent | str) or not isinstance(cast("object", agents), Iterable):
             raise InvalidDefinition(f"agents must be a list of Agents, not {shown(agents)}")
-        for agent in agents:
+        given = list(agents)
+        for agent in given:
             if not isinstance(agent, Agent):
                 raise InvalidDefinition(f"agents has a {type(agent).__name__}, which is not an Agent")
-            if self._exact.setdefault(agent.key, agent) is not agent:
+        named: dict[str, Agent] = {}
+        for agent in _with_tools(given):
+            if named.setdefault(agent.key, agent) is not agent:
                 raise InvalidDefinition(f"two agents are called {agent.key}")
-            self._active[agent.id] = agent
+        last = {agent.key: agent for agent in given}
+        for agent in (*(agent for key, agent in named.items() if key not in last), *last.values()):
+            self._exact[agent.key] = self._active[agent.id] = agent
 
     def load(self, id: str, version: str) -> Agent | None:
         """Return exactly this version, or `None`."""
@@ -61,3 +68,15 @@ class AgentTable:
     def known(self) -> tuple[str, ...]:
         """Name the agents, as ``id@version``."""
         return tuple(self._exact)
+
+
+def _with_tools(agents: Iterable[Agent]) -> list[Agent]:
+    """Return agents and all that they have as tools, at any depth, each once."""
+    found: dict[int, Agent] = {}
+    left = list(agents)
+    while left:
+        agent = left.pop()
+        if id(agent) not in found:
+            found[id(agent)] = agent
+            left += [tool.agent for tool in agent.tools if tool.agent is not None]
+    return list(found.values())

@@ -23,6 +23,7 @@ from .signature import Binder, binder_of, binder_of_schema, describe, is_async, 
 from .turn import masked
 
 if TYPE_CHECKING:
+    from .agent import Agent
     from .forms import FormDefinition
     from .view import TurnView
 
@@ -37,6 +38,18 @@ AskedApproval: TypeAlias = bool | ApprovalDecision | Awaitable[bool | ApprovalDe
 
 USER_INPUT_TOOL = "request_user_input"
 RESERVED = frozenset({USER_INPUT_TOOL, "create_task_plan", "update_task_plan"})
+CHILD_PARAMETERS: JsonObject = {
+    "type": "object",
+    "properties": {
+        "input": {
+            "type": "string",
+            "minLength": 1,
+            "description": "What to do, with all that has to be known: nothing else is seen.",
+        }
+    },
+    "required": ["input"],
+    "additionalProperties": False,
+}
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -47,7 +60,8 @@ class Tool(Generic[P, R]):
 
     Calling a Tool calls its function. `approval` says whether a person must agree; `effect` whether the function may be started
     again (`None`: "once" if a person had to approve the call, else "repeatable"). `sensitive` names the arguments that are masked
-    wherever people or logs see them. `forms` are those of the control tool `request_user_input`, else empty.
+    wherever people or logs see them. `forms` are those of the control tool `request_user_input`, else empty. `agent` is the one
+    that a call starts as a child turn (`Agent.as_tool`), else `None`.
     """
 
     name: str
@@ -63,6 +77,7 @@ class Tool(Generic[P, R]):
     assignee: str | None
     metadata: Mapping[str, Any]
     forms: tuple[FormDefinition[Any], ...]
+    agent: Agent[Any] | None
     is_async: bool
     definition: ToolDefinition
     _binder: Binder
@@ -192,6 +207,7 @@ class _Options:
     metadata: object
     parameters: object = UNSET
     forms: tuple[FormDefinition[Any], ...] = ()
+    agent: Agent[Any] | None = None
 
     def checked_name(self, function: object) -> str:
         """Return the tool's name.
@@ -237,6 +253,7 @@ class _Options:
             "assignee": self.assignee,
             "metadata": read_only(f"tool {name}: metadata", self.metadata),
             "forms": self.forms,
+            "agent": self.agent,
         }
 
 
@@ -389,9 +406,25 @@ def tool(
 
 def control_tool(name: str, description: str, parameters: JsonObject, forms: tuple[FormDefinition[Any], ...]) -> Tool[..., Any]:
     """Make a tool that the runtime itself handles; its function is never called."""
+    options = _Options(name, description, False, "repeatable", None, False, False, (), None, None, parameters, forms)
+    return Tool(_never(name), options)
 
+
+def agent_tool(
+    agent: Agent[Any], name: str, description: str, *, approval: object, sequential: object, assignee: object, metadata: object
+) -> Tool[..., Any]:
+    """Make a tool whose calls start an agent as a child turn (see `Agent.as_tool`); its function is never called.
+
+    :raises InvalidDefinition: if an argument is wrong.
+    """
+    options = _Options(
+        name, description, approval, "repeatable", None, sequential, False, (), assignee, metadata, CHILD_PARAMETERS, agent=agent
+    )
+    return Tool(_never(name), options)
+
+
+def _never(name: str) -> Callable[..., None]:
     def never(arguments: JsonObject) -> None:
         raise InvalidDefinition(f"{name} is handled by the runtime, not called")
 
-    options = _Options(name, description, False, "repeatable", None, False, False, (), None, None, parameters, forms)
-    return Tool(never, options)
+    return never

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from .chat import HistoryEntry, Usage
-from .policies import ExecutionPolicy, OnExpiry
+from .policies import Budget, ExecutionPolicy, OnExpiry
 from .record import JsonObject, JsonValue
 from .waits import Phase, SuspensionType
 
@@ -23,6 +23,11 @@ Ms: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
 """A time in store milliseconds, or 0; up to the end of the calendar."""
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 EffectKind: TypeAlias = Literal["once", "repeatable"]
+Used: TypeAlias = tuple[Count, Count, Count, Count]
+"""What turns have used: input, output and total tokens, tool calls."""
+Spans: TypeAlias = tuple[tuple[Ms, Ms], ...]
+"""Times in which something ran, from and to, in order, none touching another."""
+NOTHING: Used = (0, 0, 0, 0)
 
 
 def masked(arguments: JsonObject, sensitive: Container[str]) -> JsonObject:
@@ -113,7 +118,8 @@ class CallRecord(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_de
 
     An approval belongs to this record and to `digest` (of name and arguments); `allowed` says that policy or person let it run.
     `attempt` counts starts of the function; `activation` made the last one. `forms` holds submitted data by form key. `failures`
-    counts failed attempts (of a `once` call, those that never began), `crashes` attempts that a lost owner left open.
+    counts failed attempts (of a `once` call, those that never began), `crashes` attempts that a lost owner left open. `child` is
+    the child turn that a call of an agent has started.
     """
 
     id: str
@@ -142,6 +148,7 @@ class CallRecord(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_de
     allowed: bool = False
     sensitive: tuple[str, ...] = ()
     policy_failures: Count = 0
+    child: str | None = None
 
     @property
     def effective(self) -> JsonObject:
@@ -174,13 +181,27 @@ class Failure(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_defau
     message: str
 
 
+class Tree(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_defaults=True):
+    """What a child was told of its tree when it was created.
+
+    `depth` is the number of turns above it. `budget` is the root's, which bounds the whole tree; `None` where that has no limit.
+    `active_ms` is the time in which anything of the tree had run by then.
+    """
+
+    depth: Count
+    budget: Budget | None = None
+    active_ms: Count = 0
+
+
 class TurnState(msgspec.Struct, gc=False, array_like=True, omit_defaults=True):
     """Everything that is stored of a turn, but its history, events and receipts.
 
     Mutable for the machine's own draft; everybody else treats it as a value. `flushed` of the `calls` have their result in the
     history; `arrived` are texts (results of children) that enter it at the next boundary; `ending` is the terminal status that an
     ending turn will have once its running calls are over. `opening` is the beginning of the history of a turn that was started
-    where its agent is not known; the first executor puts the agent's instructions before it.
+    where its agent is not known; the first executor puts the agent's instructions before it. `tree` is absent in a root. `below` is
+    what children that have ended have used, they and those below them. `spans` are the times in which this turn or one of those
+    ran: of a child all, of a root those since it has open children; what is older is counted in `active_ms`.
     """
 
     turn_id: str
@@ -226,3 +247,6 @@ class TurnState(msgspec.Struct, gc=False, array_like=True, omit_defaults=True):
     flushed: Count = 0
     arrived: list[str] = []
     opening: list[HistoryEntry] | None = None
+    tree: Tree | None = None
+    below: Used = NOTHING
+    spans: Spans = ()

@@ -10,6 +10,7 @@ from .ids import root_of
 from .output import Out
 from .record import JsonObject, JsonValue, Record, Time, utc
 from .turn import CallRecord, OpenWait, Status, TurnState, masked
+from .used import total_of
 from .waits import Phase, Suspension, SuspensionType
 
 T = TypeVar("T")
@@ -42,8 +43,9 @@ class TurnView(Record, Generic[Out], frozen=True, kw_only=True):
     """A turn at one moment.
 
     `suspensions` are the turn's own open waits, `suspension` the first of them; `open_waits` are those of the turn and all below
-    it that can be answered from outside, depth first. `final_output` is that of a COMPLETED turn, else `None`: a value of the
-    output type where the view was asked for with one, and as JSON has it (text, or dicts, lists, numbers) where it was not.
+    it that can be answered from outside, depth first. `usage` and `tool_call_count` are of the turn and of all below it that
+    have ended. `final_output` is that of a COMPLETED turn, else `None`: a value of the output type where the view was asked
+    for with one, and as JSON has it (text, or dicts, lists, numbers) where it was not.
     """
 
     id: str
@@ -145,6 +147,7 @@ def view_of(
     suspensions = tuple(suspension_of(state, wait) for wait in waits)
     if open_waits is None:
         open_waits = tuple(item for item in suspensions if item.type is not SuspensionType.CHILD_AGENT)
+    total = total_of(state)
     due = [wait.expires for wait in waits if wait.type is SuspensionType.RETRY and wait.expires is not None]
     return TurnView(
         id=state.turn_id,
@@ -162,10 +165,10 @@ def view_of(
         pending_calls=tuple(pending_call(call) for call in state.calls if not call.finished),
         final_output=state.final_output,
         error=None if state.error is None else TurnError(state.error.type, state.error.message),
-        usage=state.usage,
+        usage=Usage(*total[:3]),
         iteration_count=state.iteration_count,
         step_count=state.step_count,
-        tool_call_count=state.tool_call_count,
+        tool_call_count=total[3],
         retry_count=state.retry_count,
         next_runnable_at=utc(min(due)) if due else None,
         budget_exceeded_reason=state.budget_exceeded_reason,

@@ -14,6 +14,7 @@ from ..actors.chat import CallEdited, ChatMessage, HistoryEntry, Usage
 from ..actors.errors import LeaseLost, SnapshotTooLarge, StoreUnavailable, VersionConflict
 from ..actors.events import EventType
 from ..actors.history import marked, readable
+from ..actors.machine import limits
 from ..actors.machine import messages as m
 from ..actors.machine.advance import next_deadline
 from ..actors.machine.draft import (
@@ -30,7 +31,8 @@ from ..actors.machine.draft import (
 from ..actors.machine.handle import handle
 from ..actors.model import ModelRequest
 from ..actors.record import JsonObject
-from ..actors.turn import Failure, TurnState
+from ..actors.turn import Failure, TurnState, Used
+from ..actors.used import minus
 from ..store import base, codec
 from . import effects, persist
 from .host import Host
@@ -70,6 +72,7 @@ class Actor:
         self.threads: dict[asyncio.Task[object], str] = {}
         self.model_task: asyncio.Task[None] | None = None
         self.seen: Usage | None = None
+        self.others: Used | None = None
         self.accepting = True
         self.lost = False
         self.parked = False  # it ended by its own wish, as the turn was put into quarantine
@@ -120,7 +123,7 @@ class Actor:
         starts = {
             call.id: m.Start(call.id, call.attempt, call.effect)
             for call in self.state.calls
-            if call.attempt and call.activation != self.token.activation
+            if call.attempt and call.child is None and call.activation != self.token.activation
         }
         return [*{**starts, **self.started}.values()]
 
@@ -264,6 +267,7 @@ class Actor:
             spread=host.world.spread(),
             cancel_grace=host.settings.cancel_grace,
             seen=self.seen,
+            others=self.others,
         )
 
     async def _commit(self, draft: Draft, batch: list[m.Message]) -> bool:
@@ -275,7 +279,8 @@ class Actor:
         What changes nothing is saved only to let go of the turn: where nothing runs here, and nothing can be started.
         """
         answers = self.intake.answers(draft)
-        if not draft.changed and not self.intake.consumed and persist.release_of(draft)[0] is base.Mode.KEEP:
+        nothing = not (draft.changed or self.intake.consumed or draft.asks_tree)
+        if nothing and persist.release_of(draft)[0] is base.Mode.KEEP:
             self._act(draft)
             self.intake.tell(answers)
             return True
@@ -293,11 +298,15 @@ class Actor:
             raise self._refused(op, reply)
         self.version = reply.version
         self.state = draft.state
+        self.others = minus(reply.usage, op.usage)
         self._fault = None
         self._shown(draft, owned=reply.owned)
         self.intake.saved(draft.receipts, reply)
-        self._act(draft, flagged=reply.cancel is not None, unconfirmed=op.confirm and not reply.confirmed, asked=asked)
+        spent = limits.unaffordable(draft, reply.usage)
+        self._act(draft, flagged=reply.cancel is not None, unconfirmed=op.confirm and not reply.confirmed, asked=asked, spent=spent)
         self.intake.tell(answers)
+        if draft.asks_tree:
+            self.mailbox.tell(m.TreeKnown())
         return reply.owned and op.mode is not base.Mode.END
 
     def _save(self, draft: Draft, answers: list[tuple[str, Outcome]]) -> base.Save | None:
@@ -372,12 +381,20 @@ class Actor:
 
     # ------------------------------------------------------------------------------------------------------- effects
 
-    def _act(self, draft: Draft, *, flagged: bool = False, unconfirmed: bool = False, asked: bool = False) -> None:
+    def _act(
+        self,
+        draft: Draft,
+        *,
+        flagged: bool = False,
+        unconfirmed: bool = False,
+        asked: bool = False,
+        spent: frozenset[str] = frozenset(),
+    ) -> None:
         """Carry out what a saved draft asks for; `asked`: its model request has left already (and may even be answered).
 
-        Between the save and a tool's start stand three checks: is the lease certainly ours, has no cancel come with the
-        acknowledgement, and (of a `once` tool) has a replica confirmed the save, where that was asked for? Where not, the attempt
-        is known not to have started. Nor is one started that the same draft stops.
+        Between the save and a tool's start stand four checks: is the lease certainly ours, has no cancel come with the
+        acknowledgement, has the tree's budget room for it (not in `spent`), and (of a `once` tool) has a replica confirmed the save,
+        where that was asked for? Where not, the attempt is known not to have started. Nor is one started that the same draft stops.
         """
         stopped = {action.call_id for action in draft.actions if isinstance(action, StopTool)}
         for action in draft.actions:
@@ -385,6 +402,8 @@ class Actor:
                 case CallModel():
                     if not asked:
                         self._start_model(action)
+                case RunTool() if action.call_id in spent and not flagged and action.call_id not in stopped:
+                    self._tell_spent(action)
                 case RunTool():
                     self._start_tool(action, flagged=flagged or action.call_id in stopped, unconfirmed=unconfirmed)
                 case AskPolicy():
@@ -411,6 +430,11 @@ class Actor:
 
         task = self._start(effects.ask_model(self, action.iteration, action.failures), "model", ended)
         self.model_task = task
+
+    def _tell_spent(self, action: RunTool) -> None:
+        why = "the budget of the tree was used up by others at the same time"
+        text = effects.texts.failed("budget_exceeded", "The call was not started: the budget is used up.")
+        self.mailbox.tell(m.ToolFailed(action.call_id, action.attempt, "spent", Failure("BudgetExceeded", why), text))
 
     def _start_tool(self, action: RunTool, *, flagged: bool, unconfirmed: bool) -> None:
         call = next((call for call in self.state.calls if call.id == action.call_id), None)

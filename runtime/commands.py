@@ -109,8 +109,10 @@ class Commands:
         if len(fits) > 1:
             text = f"{len(fits)} open waits of turn {turn_id} fit; name one"
             raise SuspensionMismatch(text, turn_id=turn_id, command_id=command.command_id, open_waits=fits)
-        if not fits:
+        # A call of the turn itself that was answered goes before one below that happens to have the same id.
+        if not fits or fits[0].turn_id != turn_id:
             await self._ended(turn_id, command)
+        if not fits:
             return turn_id, command
         return fits[0].turn_id, msgspec.structs.replace(command, wait=fits[0].id)
 

@@ -9,7 +9,8 @@ from ..actors.ids import call_key
 from ..actors.machine.advance import in_flight, next_deadline, startable
 from ..actors.machine.draft import ChildTurn, Draft, Outcome, Refusal, RunTool
 from ..actors.machine.messages import ChildEnded
-from ..actors.turn import SCHEMA, OpenWait, TurnState
+from ..actors.turn import SCHEMA, OpenWait, Status, TurnState
+from ..actors.used import total_of, usage_of
 from ..actors.view import suspension_of
 from ..actors.waits import Receipt, SuspensionType
 from ..store import base, codec
@@ -20,7 +21,7 @@ def release_of(draft: Draft) -> tuple[base.Mode, int | None]:
     """Return what the save does with ownership, and the next wake."""
     if draft.state.status.terminal:
         return base.Mode.END, None
-    if in_flight(draft):
+    if in_flight(draft) or draft.asks_tree:
         return base.Mode.KEEP, None
     if startable(draft) and not draft.context.execute:
         return base.Mode.HAND_OFF, None
@@ -77,7 +78,6 @@ def save_of(
     events = base.Events(state.event_count, len(draft.events), codec.encode_events(draft.events))
     state.message_count += len(draft.messages)
     state.event_count += len(draft.events)
-    usage = state.usage
     return base.Save(
         turn=state.turn_id,
         token=token,
@@ -101,7 +101,7 @@ def save_of(
         create=tuple([new_turn_of(child, child.digest, settings) for child in draft.children]),
         deliver=_to_parent(draft, settings) if state.status.terminal and state.parent_turn_id else (),
         cancel=tuple(draft.cancels),
-        usage=(usage.input_tokens, usage.output_tokens, usage.total_tokens, state.tool_call_count),
+        usage=usage_of(state),
         closing=codec.encode_outcome(_closing(state)) if mode is base.Mode.END else b"",
         retention_ms=settings.retention,
         batch=settings.batch,
@@ -154,6 +154,16 @@ def _wait_row(state: TurnState, wait: OpenWait) -> base.WaitRow:
 def _to_parent(draft: Draft, settings: Settings) -> tuple[tuple[str, base.Mail], ...]:
     state = draft.state
     assert state.parent_turn_id is not None
-    message = ChildEnded(state.turn_id, state.agent_id, state.status, state.final_output, state.error)
+    reason = state.cancel_reason if state.status is Status.CANCELLED else state.budget_exceeded_reason
+    message = ChildEnded(
+        state.turn_id,
+        state.agent_id,
+        state.status,
+        state.final_output,
+        state.error,
+        reason,
+        usage=total_of(state),
+        spans=state.spans,
+    )
     mail = base.Mail(f"{state.turn_id}/end", codec.encode_mail(message, settings.max_message))
     return ((state.parent_turn_id, mail),)

@@ -23,7 +23,7 @@ from ..actors.waits import Receipt, ResumeCommand
 from ..store import base, codec
 from . import inputs, views
 from .errors import refuse
-from .starting import find_agent
+from .starting import find_definition
 from .watch import Subscription
 
 if TYPE_CHECKING:
@@ -149,14 +149,15 @@ class TurnRef(Generic[Out]):
     ) -> TurnRef[Said]:
         """Start a child turn that this turn waits for; its outcome enters this turn's history as a message.
 
-        :raises AgentNotFound: if no such agent is known here.
+        :raises AgentNotFound: if no such agent is known here (on a node that runs nothing: is announced by any other).
+        :raises CommandRefused: if this turn has eight turns above it.
         :raises TurnClosed: if this turn has ended.
         :raises TurnNotFound: if there is no such turn.
         """
         node = self._node
         message = inputs.user_message(input, node.settings)
         extra = inputs.metadata(metadata)
-        found = await find_agent(node, agent)
+        found = await find_definition(node, agent)
         name = child_id(root_of(self._id), node.world.token(10))
         start = StartChild(
             child_id=name,
@@ -166,6 +167,7 @@ class TurnRef(Generic[Out]):
             policy=found.policy,
             instructions=found.instructions,
             metadata=extra or None,
+            bound=found.agent is not None,
         )
         self._noted(await node.commands.post(self._id, start))
         return TurnRef(node, name, agent.output if isinstance(agent, Agent) else None)
@@ -257,7 +259,9 @@ class TurnRef(Generic[Out]):
         look = await self._look()
         text = f"turn {self._id} was discarded{f' by {by}' if by else ''}: {reason}"
         closing = codec.encode_outcome(Refusal("TurnClosed", text, status=Status.FAILED.value))
-        ended = ChildEnded(self._id, look.agent, Status.FAILED, None, Failure("Discarded", text))
+        view = views.view_of_look(look)
+        used = (view.usage.input_tokens, view.usage.output_tokens, view.usage.total_tokens, view.tool_call_count)
+        ended = ChildEnded(self._id, look.agent, Status.FAILED, None, Failure("Discarded", text), usage=used)
         mail = base.Mail(f"{self._id}/end", codec.encode_mail(ended, self._node.settings.max_message))
         op = base.Discard(
             turn=self._id,

@@ -61,7 +61,7 @@ async def find_agent(node: Node, agent: Agent | str) -> Agent:
     return await node.agents.active(agent)
 
 
-async def _definition(node: Node, agent: Agent | str) -> Definition:
+async def find_definition(node: Node, agent: Agent | str) -> Definition:
     """Return the agent that is meant, or, on a node that runs nothing, what some executor announces under its id.
 
     A node announces its agents in the loader's order, the active version of an id last; the node seen last decides.
@@ -94,7 +94,7 @@ async def start(node: Node, request: StartRequest) -> str:
         raise InvalidDefinition(f"options must be TurnOptions, not {type(options).__name__}")
     history = inputs.history(request.history, settings)
     metadata = inputs.metadata({**options.metadata, **inputs.metadata(request.metadata)})
-    found = await _definition(node, request.agent)
+    found = await find_definition(node, request.agent)
     by = node.placement.claim_by() if found.agent is not None and node.execute and node.placement.free > 0 else None
     drafted = partial(
         new_turn,

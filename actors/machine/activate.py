@@ -6,6 +6,7 @@ import msgspec
 
 from ..events import EventType
 from ..turn import CallStatus, Status
+from ..used import rest
 from . import calls, ending
 from .create import open_history
 from .draft import DEFAULT_POLICY, Draft, Park
@@ -19,9 +20,7 @@ def activated(draft: Draft, message: Activated) -> None:
     turn is parked.
     """
     state, context = draft.state, draft.context
-    if state.active_since:
-        state.active_ms += max(0, state.updated_at - state.active_since)
-        state.active_since = 0
+    rest(state, state.updated_at)
     if state.status.terminal or message.quarantined:
         return
     if state.opening is not None and context.agent is not None:

@@ -8,8 +8,9 @@ from ..chat import ToolMessage, UserMessage
 from ..events import EventType
 from ..record import JsonObject
 from ..turn import WAITING, CallRecord, CallStatus, ModelAttempt, OpenWait, Status, TurnState
+from ..used import rest
 from ..waits import Phase, SuspensionType
-from . import ending, limits, policy, replies
+from . import children, ending, limits, policy, replies
 from .draft import AskPolicy, CallModel, Draft, RunTool
 from .waiting import open_question
 
@@ -101,7 +102,7 @@ def begin_step(draft: Draft) -> bool:
 def _ready(draft: Draft) -> list[CallRecord]:
     """Return the calls that may be considered or started now; a sequential one runs alone, in its place."""
     ready: list[CallRecord] = []
-    busy = any(call.status is CallStatus.RUNNING for call in draft.state.calls)
+    busy = any(call.status is CallStatus.RUNNING or (call.child and not call.finished) for call in draft.state.calls)
     open_before = blocked = False
     for call in draft.state.calls:
         if call.status is CallStatus.UNDECIDED:
@@ -137,10 +138,17 @@ def _start(draft: Draft, call: CallRecord) -> bool:
     if call.approved and replies.digest_of(call.name, call.effective) != call.digest:
         policy.refuse(draft, call, "approval_mismatch", "The call is not the one that was approved; it did not run.")
         return True
+    if limits.unknown(draft):
+        draft.asks_tree = True
+        return False
     if not limits.check(draft, tool=not call.counted) or not begin_step(draft):
         return False
     if not call.counted:
         draft.state.tool_call_count += 1
+    tool = None if draft.context.agent is None else draft.context.agent.tool(call.name)
+    if tool is not None and tool.agent is not None:
+        children.call(draft, call, tool.agent)
+        return True
     call = draft.put(
         msgspec.structs.replace(
             call,
@@ -179,6 +187,9 @@ def _model(draft: Draft) -> None:
         if context.execute:
             state.request = ModelAttempt(state.iteration_count + 1)
     if state.request is not None and state.request.activation is None and context.execute:
+        if limits.unknown(draft):
+            draft.asks_tree = True
+            return
         if not limits.check(draft) or not begin_step(draft):
             return
         state.request = msgspec.structs.replace(state.request, activation=context.activation)
@@ -204,9 +215,8 @@ def _rest(draft: Draft) -> None:
     now = draft.context.now
     if running:
         state.active_since = state.active_since or now
-    elif state.active_since:
-        state.active_ms += max(0, now - state.active_since)
-        state.active_since = 0
+    else:
+        rest(state, now)
 
 
 def first_wait(draft: Draft) -> OpenWait | None:

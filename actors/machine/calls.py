@@ -7,7 +7,7 @@ import msgspec
 from ..events import EventType
 from ..record import JsonObject
 from ..turn import CallRecord, CallStatus
-from . import ending, texts
+from . import ending, limits, texts
 from .draft import Draft
 from .messages import FormAsked, HandOff, NotStarted, ToolFailed, ToolReturned
 from .waiting import open_doubt, open_form, open_retry
@@ -33,10 +33,13 @@ def returned(draft: Draft, message: ToolReturned) -> None:
 
 
 def finish(draft: Draft, call: CallRecord, result: str) -> None:
-    """Give a call its result; what only a running call needs is dropped."""
-    draft.put(
-        msgspec.structs.replace(call, status=CallStatus.DONE, result=result, forms=None, parameters=None, failures=0, crashes=0)
-    )
+    """Give a call its result."""
+    draft.put(finished(call, result))
+
+
+def finished(call: CallRecord, result: str) -> CallRecord:
+    """Return a call with its result; what only a running call needs is dropped."""
+    return msgspec.structs.replace(call, status=CallStatus.DONE, result=result, forms=None, parameters=None, failures=0, crashes=0)
 
 
 def failed(draft: Draft, message: ToolFailed) -> None:
@@ -51,6 +54,9 @@ def failed(draft: Draft, message: ToolFailed) -> None:
     draft.emit(EventType.TOOL_FAILED, data)
     if message.kind in ("told", "interrupted") or draft.state.ending is not None:
         return finish(draft, call, message.text)
+    if message.kind == "spent":
+        finish(draft, call, message.text)
+        return limits.spend(draft, error.message)
     retry = draft.policy.retry_policy
     if message.kind != "loop" and call.effect == "repeatable" and call.failures < retry.max_retries:
         call = draft.put(msgspec.structs.replace(call, failures=call.failures + 1, crashes=0))

@@ -1,15 +1,31 @@
-"""Children that the application starts by hand, and the plain questions it asks."""
+"""Children that the application or a call of an agent starts, and the plain questions that the application asks."""
 
 from __future__ import annotations
 
+import hashlib
+from typing import Any
+
+import msgspec
+
+from .. import ids
+from ..agent import Agent
+from ..chat import UserMessage
 from ..events import EventType
+from ..record import JsonObject
+from ..results import result_text
+from ..turn import CallRecord, Failure, Status, TurnState
+from ..used import plus, take_spans
 from ..waits import Effect, SuspensionType
-from . import texts
-from .create import new_child
+from . import ending, texts
+from .calls import finished
 from .draft import Draft, Noted, Outcome, Refusal
 from .ending import stop_model
 from .messages import ChildEnded, StartChild, Suspend
-from .waiting import open_child
+from .policy import refuse
+from .waiting import open_called, open_child
+
+MAX_DEPTH = 8
+"""How many turns may stand above one; a chain of agents that call each other for ever ends here."""
 
 
 def _closed(draft: Draft) -> Refusal | None:
@@ -44,22 +60,79 @@ def start(draft: Draft, message: StartChild) -> Outcome:
         return Noted()
     if (refusal := _closed(draft)) is not None:
         return refusal
-    draft.children.append(new_child(state, message, draft.context.now))
-    state.children.append(message.child_id)
+    if too_deep(state):
+        return Refusal("CommandRefused", f"turn {state.turn_id} has {MAX_DEPTH} turns above it; there may be no more below it")
     _stop_model(draft)
-    open_child(draft, message.child_id)
-    draft.emit(EventType.CHILD_STARTED, {"childTurnId": message.child_id, "childAgentId": message.agent_id})
+    open_child(draft, message.child_id, message.agent_id)
+    _begin(draft, message)
     return Noted()
+
+
+def too_deep(state: TurnState) -> bool:
+    """Tell whether a turn may have no children."""
+    return state.tree is not None and state.tree.depth >= MAX_DEPTH
+
+
+def call(draft: Draft, call: CallRecord, agent: Agent[Any]) -> None:
+    """Let a call of an agent start a child, and wait for it.
+
+    The child's id is made of the call's id and the number of the attempt, so whoever repeats the save finds the same child.
+    """
+    state = draft.state
+    if too_deep(state):
+        return refuse(draft, call, "child_too_deep", f"{call.name} did not start: agents call agents {MAX_DEPTH} deep already.")
+    digest = hashlib.sha256(f"{ids.call_key(state.turn_id, call.id)}:{call.attempt + 1}".encode()).digest()
+    message = StartChild(
+        child_id=ids.child_id(ids.root_of(state.turn_id), digest),
+        agent_id=agent.id,
+        agent_version=agent.version,
+        input=UserMessage(str(call.effective["input"])),
+        policy=agent.policy,
+        instructions=agent.instructions,
+    )
+    call = draft.put(msgspec.structs.replace(call, attempt=call.attempt + 1, counted=True, child=message.child_id))
+    open_called(draft, call, message.child_id, agent.id)
+    draft.emit(EventType.TOOL_STARTED, {"toolCallId": call.id, "toolName": call.name})
+    _begin(draft, message, {"toolCallId": call.id})
+    return None
+
+
+def _begin(draft: Draft, message: StartChild, more: JsonObject | None = None) -> None:
+    draft.starting.append(message)
+    draft.state.children.append(message.child_id)
+    data: JsonObject = {"childTurnId": message.child_id, "childAgentId": message.agent_id}
+    draft.emit(EventType.CHILD_STARTED, {**data, **(more or {})})
 
 
 def ended(draft: Draft, message: ChildEnded) -> Outcome:
-    """Take a child's outcome in; it enters the history at the next boundary, once."""
+    """Take a child's outcome in, once: as the result of the call that started it, else into the history at the next boundary."""
     state = draft.state
-    if message.child_id in state.children:
-        state.children.remove(message.child_id)
+    if message.child_id not in state.children:
+        return Noted()
+    state.children.remove(message.child_id)
+    state.below = plus(state.below, message.usage)
+    take_spans(state, message.spans, draft.context.now)
+    call = next((call for call in state.calls if call.child == message.child_id), None)
     for wait in list(state.waits):
-        if wait.type is SuspensionType.CHILD_AGENT and wait.correlation == message.child_id:
+        if wait.type is SuspensionType.CHILD_AGENT and wait.correlation in (message.child_id, call.id if call else None):
             draft.close(wait, Effect.CHILD_ENDED)
-            state.arrived.append(texts.child_result(message))
             draft.progress = True
+            if call is None:
+                state.arrived.append(texts.child_result(message))
+    if call is not None and not call.finished:
+        _returned(draft, call, message)
     return Noted()
+
+
+def _returned(draft: Draft, call: CallRecord, message: ChildEnded) -> None:
+    """End the call that started a child. One that failed is a tool that failed; any other end is a result like others."""
+    data: JsonObject = {"toolCallId": call.id, "toolName": call.name, "childTurnId": message.child_id}
+    if message.status is Status.COMPLETED:
+        draft.put(finished(call, result_text(message.output)))
+        draft.emit(EventType.TOOL_COMPLETED, data)
+        return
+    draft.put(finished(call, texts.child_failed(message)))
+    error = message.error or Failure(message.status.value, message.reason or "it did not complete")
+    draft.emit(EventType.TOOL_FAILED, {**data, "errorType": error.type, "error": error.message})
+    if message.status is Status.FAILED and draft.policy.tool_errors == "fail":
+        ending.fail(draft, error.type, f"{call.name}: {error.message}")

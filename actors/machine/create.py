@@ -11,7 +11,9 @@ from ..chat import ChatMessage, HistoryEntry, SystemMessage, UserMessage
 from ..events import EventType
 from ..policies import ExecutionPolicy
 from ..record import JsonObject
-from ..turn import TurnState
+from ..turn import Tree, TurnState
+from ..used import active_ms
+from . import limits
 from .advance import settle
 from .draft import DEFAULT_POLICY, ChildTurn, Context, Draft
 from .messages import StartChild
@@ -79,7 +81,7 @@ def open_history(draft: Draft, instructions: str | None, opening: Sequence[Histo
 
 
 def new_child(parent: TurnState, message: StartChild, now: int) -> ChildTurn:
-    """Return a child that inherits its parent's conversation, tenant, metadata and streaming."""
+    """Return a child that inherits its parent's conversation, tenant, metadata, streaming, and what bounds the tree."""
     draft = new_turn(
         message.child_id,
         message.agent_id,
@@ -93,7 +95,10 @@ def new_child(parent: TurnState, message: StartChild, now: int) -> ChildTurn:
         tenant=parent.tenant,
         metadata={**(parent.metadata or {}), **(message.metadata or {})},
         streaming=parent.streaming,
+        bound=message.bound,
     )
+    above = parent.tree or Tree(0, limits.tree_budget(parent))
+    draft.state.tree = Tree(above.depth + 1, above.budget, above.active_ms + active_ms(parent, now))
     return finished_child(draft, digest_of(message.agent_id, message.input))
 
 

@@ -12,8 +12,9 @@ from ..chat import HistoryEntry, Usage
 from ..events import EventType
 from ..policies import ExecutionPolicy
 from ..record import JsonObject, utc
-from ..turn import CallRecord, OpenWait, TurnState
+from ..turn import CallRecord, OpenWait, TurnState, Used
 from ..waits import Effect, Receipt, ResumeCommand
+from .messages import StartChild
 
 DEFAULT_POLICY = ExecutionPolicy()
 
@@ -23,7 +24,8 @@ class Context(msgspec.Struct, gc=False, frozen=True):
 
     `now` is store milliseconds. `agent` is absent on a node that runs nothing. `execute` says whether effects may be started.
     `asking` are calls whose policy is being asked by this activation. `spread` (0 to 1) is this step's share of jitter. `seen` is
-    the usage that the model request under way has reported so far.
+    the usage that the model request under way has reported so far. `others` is what the other turns of the tree have used, as of
+    this activation's last save; `None` before the first.
     """
 
     now: int
@@ -34,6 +36,7 @@ class Context(msgspec.Struct, gc=False, frozen=True):
     spread: float = 0.0
     cancel_grace: int = 10_000
     seen: Usage | None = None
+    others: Used | None = None
 
 
 class CallModel(msgspec.Struct, gc=False, frozen=True):
@@ -111,11 +114,16 @@ class ChildTurn(msgspec.Struct, gc=False, frozen=True):
 
 
 class Draft:
-    """A transition in the making. The state given is copied; everything else starts empty."""
+    """A transition in the making. The state given is copied; everything else starts empty.
+
+    `starting` are children that the save will create; `children` are they, ready to be stored. `asks_tree`: something could start,
+    but first a save has to bring back what the tree has used.
+    """
 
     __slots__ = (
         "actions",
         "answers",
+        "asks_tree",
         "cancels",
         "children",
         "closed",
@@ -127,6 +135,7 @@ class Draft:
         "original",
         "progress",
         "receipts",
+        "starting",
         "state",
         "took_cancel",
     )
@@ -146,11 +155,13 @@ class Draft:
         self.consumed: list[str] = []
         self.opened: list[OpenWait] = []
         self.closed: list[str] = []
+        self.starting: list[StartChild] = []
         self.children: list[ChildTurn] = []
         self.cancels: list[tuple[str, str]] = []
         self.actions: list[Action] = []
         self.progress = False
         self.took_cancel = False
+        self.asks_tree = False
 
     @property
     def policy(self) -> ExecutionPolicy:

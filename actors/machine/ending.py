@@ -8,6 +8,7 @@ from ..chat import AiMessage, ToolMessage
 from ..events import EventType
 from ..record import JsonObject, JsonValue
 from ..turn import CallRecord, CallStatus, Failure, Status
+from ..used import rest
 from ..waits import Effect, Phase, SuspensionType
 from . import texts
 from .draft import Draft, Park, StopModel, StopTool
@@ -49,6 +50,7 @@ def begin(draft: Draft, status: Status) -> None:
             draft.put(msgspec.structs.replace(call, status=CallStatus.DONE, result=text))
     state.question = None
     stop_model(draft)
+    _cancel_children(draft, status)
     for call in list(state.calls):
         if call.status is CallStatus.RUNNING:
             if call.cancellable and call.activation == draft.context.activation:
@@ -91,14 +93,11 @@ def finish(draft: Draft, status: Status, output: JsonValue = None) -> None:
         state.opening = None
     for wait in list(state.waits):
         draft.close(wait, Effect.SUPERSEDED)
-    for child in state.children:
-        draft.cancels.append((child, f"parent {status.value.lower()}"))
+    _cancel_children(draft, status)
     state.calls, state.flushed, state.call_marks = [], 0, b""
-    state.children, state.arrived = [], []
     state.question, state.request, state.ending = None, None, None
-    if state.active_since:
-        state.active_ms += max(0, draft.context.now - state.active_since)
-        state.active_since = 0
+    rest(state, draft.context.now)
+    state.children, state.arrived = [], []
     state.status, state.phase, state.final_output = status, Phase.FINISHED, output
     if status in (Status.FAILED, Status.MAX_ITERATIONS_REACHED):
         state.error = state.failing
@@ -112,6 +111,12 @@ def end_step(draft: Draft) -> None:
     if draft.state.step_open:
         draft.state.step_open = False
         draft.emit(EventType.STEP_COMPLETED, {"step": draft.state.step_count})
+
+
+def _cancel_children(draft: Draft, status: Status) -> None:
+    """Flag the open children in this very save, those that it creates, too; each does the same with its own."""
+    told = {turn_id for turn_id, _ in draft.cancels}
+    draft.cancels += [(child, f"parent {status.value.lower()}") for child in draft.state.children if child not in told]
 
 
 def _reason(draft: Draft, status: Status) -> str:

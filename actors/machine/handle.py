@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ..turn import TurnState
 from . import activate, advance, calls, children, commands, deadlines, ending, policy, replies, rewound
+from .create import new_child
 from .draft import Context, Draft, Outcome
 from .messages import (
     Activated,
@@ -28,6 +29,7 @@ from .messages import (
     Suspend,
     ToolFailed,
     ToolReturned,
+    TreeKnown,
 )
 
 
@@ -37,6 +39,7 @@ def handle(state: TurnState, messages: Iterable[Message], context: Context) -> D
     for message in messages:
         take(draft, message)
     advance.settle(draft)
+    draft.children = [new_child(draft.state, wanted, context.now) for wanted in draft.starting]
     return draft
 
 
@@ -67,6 +70,8 @@ def take(draft: Draft, message: Message) -> None:
             calls.not_started(draft, message)
         case DeadlinePassed():
             deadlines.passed(draft)
+        case TreeKnown():
+            pass  # what could not start before the tree's usage was known is looked at again
         case HandOff():
             calls.hand_off(draft, message)
         case Fault():

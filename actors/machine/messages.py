@@ -9,11 +9,11 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from ..chat import AiMessage, UserMessage
+from ..chat import AiMessage, Usage, UserMessage
 from ..forms import FormDefinition
 from ..policies import ApprovalDecision, ExecutionPolicy
 from ..record import JsonObject, JsonValue
-from ..turn import EffectKind, Failure, Status
+from ..turn import NOTHING, EffectKind, Failure, Spans, Status, Used
 from ..waits import Receipt, ResumeCommand
 
 
@@ -34,7 +34,10 @@ class Suspend(Stored, frozen=True):
 
 
 class StartChild(Stored, frozen=True):
-    """The application starts a child turn of this one."""
+    """A child turn of this one is to start: the application, or a call of an agent, asks for it.
+
+    `bound` is false where the sender does not know the agent: the first executor adds its instructions and its policy.
+    """
 
     child_id: str
     agent_id: str
@@ -43,16 +46,23 @@ class StartChild(Stored, frozen=True):
     policy: ExecutionPolicy | None = None
     instructions: str | None = None
     metadata: JsonObject | None = None
+    bound: bool = True
 
 
 class ChildEnded(Stored, frozen=True):
-    """A child turn is terminal."""
+    """A child turn is terminal. `reason` says why it was cancelled, or which limit it reached.
+
+    `usage` and `spans` are what it and those below it have used, and when anything of them ran.
+    """
 
     child_id: str
     agent_id: str
     status: Status
     output: JsonValue = None
     error: Failure | None = None
+    reason: str | None = None
+    usage: Used = NOTHING
+    spans: Spans = ()
 
 
 class Start(msgspec.Struct, gc=False, frozen=True, array_like=True):
@@ -99,21 +109,23 @@ class CancelRequested(msgspec.Struct, gc=False, frozen=True):
 
 
 class ModelReplied(msgspec.Struct, gc=False, frozen=True):
-    """A model request came back."""
+    """A model request came back; `spent` are tokens that the reply does not count."""
 
     iteration: int
     failures: int
     reply: AiMessage
+    spent: Usage | None = None
 
 
 class ModelFailed(msgspec.Struct, gc=False, frozen=True):
-    """A model request failed; `retry_after` is the provider's wish in milliseconds."""
+    """A model request failed; `retry_after` is the provider's wish in milliseconds, `spent` are tokens it has used."""
 
     iteration: int
     failures: int
     error: Failure
     retryable: bool = False
     retry_after: int = 0
+    spent: Usage | None = None
 
 
 class PolicyDecided(msgspec.Struct, gc=False, frozen=True):
@@ -143,12 +155,13 @@ class ToolFailed(msgspec.Struct, gc=False, frozen=True):
 
     ``told``: the tool raised ToolError, or its arguments were wrong: the model is told. ``error``: any other exception.
     ``timeout``: the waiting has ended, the function may still run. ``loop``: FormLoop. ``interrupted``: cancelled by us.
+    ``spent``: not begun, the budget of the tree is used up.
     `text` is what the model reads if the turn goes on.
     """
 
     call_id: str
     attempt: int
-    kind: Literal["told", "error", "timeout", "loop", "interrupted"]
+    kind: Literal["told", "error", "timeout", "loop", "interrupted", "spent"]
     error: Failure
     text: str
 
@@ -171,6 +184,10 @@ class NotStarted(msgspec.Struct, gc=False, frozen=True):
 
 class DeadlinePassed(msgspec.Struct, gc=False, frozen=True):
     """Some deadline of the turn is due."""
+
+
+class TreeKnown(msgspec.Struct, gc=False, frozen=True):
+    """The save that had to come first has brought the tree's usage back; from now on it is in the context."""
 
 
 class HandOff(msgspec.Struct, gc=False, frozen=True):
@@ -198,6 +215,7 @@ Message: TypeAlias = (
     | FormAsked
     | NotStarted
     | DeadlinePassed
+    | TreeKnown
     | HandOff
     | Fault
 )

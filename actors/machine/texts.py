@@ -66,6 +66,8 @@ def child_result(message: ChildEnded) -> str:
         data["output"] = message.output
     if message.error is not None:
         data["error"] = message.error.message
+    elif message.reason is not None:
+        data["error"] = message.reason
     return CHILD_PREFIX + dump(data)
 
 
@@ -76,6 +78,21 @@ def output_invalid(faults: Sequence[Fault], schema: JsonObject | None) -> str:
     if schema is None or len(dump(schema)) > MAX_SHOWN:
         return failed("output_invalid", message, faults=listed)
     return failed("output_invalid", message, faults=listed, schema=schema)
+
+
+def child_failed(message: ChildEnded) -> str:
+    """Return what the model reads of a call whose child did not complete."""
+    status = message.status.value
+    why = message.error.message if message.error is not None else message.reason
+    more: JsonObject = {} if message.error is None else {"errorType": message.error.type}
+    return failed(
+        f"child_{status.lower()}",
+        f"{message.agent_id} did not complete: {why or status}",
+        status=status,
+        childTurnId=message.child_id,
+        agentId=message.agent_id,
+        **more,
+    )
 
 
 def fill(template: str, reason: str, turn_id: str, call: CallRecord | None = None) -> str:

@@ -164,7 +164,22 @@ def open_question(draft: Draft, message: str) -> None:
     )
 
 
-def open_child(draft: Draft, child_id: str) -> None:
+def open_called(draft: Draft, call: CallRecord, child_id: str, agent_id: str) -> None:
+    """Let a call wait for the child turn that it has started."""
+    call, name = _numbered(draft, call)
+    draft.open(
+        OpenWait(
+            id=name,
+            type=SuspensionType.CHILD_AGENT,
+            correlation=call.id,
+            created=draft.context.now,
+            message="Waiting for a child turn",
+            metadata={"toolName": call.name, "childTurnId": child_id, "childAgentId": agent_id},
+        )
+    )
+
+
+def open_child(draft: Draft, child_id: str, agent_id: str) -> None:
     """Wait for a child turn."""
     draft.state.wait_count += 1
     draft.open(
@@ -175,5 +190,6 @@ def open_child(draft: Draft, child_id: str) -> None:
             created=draft.context.now,
             message="Waiting for a child turn",
             phase=Phase.MODEL,
+            metadata={"childTurnId": child_id, "childAgentId": agent_id},
         )
     )
