@@ -245,9 +245,9 @@ class TurnRef(Generic[Out]):
         :raises TurnNotFound: if there is no such turn in quarantine.
         """
         check_text("by", by, MAX_ID, optional=True)
-        self._check_id()
-        if isinstance(await self._node.call(base.Revive(turn=self._id)), base.Gone):
+        if (await self._look()).quarantine is None:
             raise TurnNotFound(self._id)
+        await self._node.call(base.Revive(turn=self._id))  # "gone": this very call, repeated, or somebody else was faster
 
     async def discard(self, reason: str, *, by: str | None = None) -> None:
         """End the record of a parked turn, whose snapshot perhaps nobody can read: FAILED; its parent and its conversation go on.
@@ -270,7 +270,8 @@ class TurnRef(Generic[Out]):
             closing=closing,
             retention_ms=self._node.settings.retention,
         )
-        if isinstance(await self._node.call(op), base.Gone):
+        gone = isinstance(await self._node.call(op), base.Gone)
+        if gone and (look.quarantine is None or (await self._look()).state != "T"):  # else this very call, repeated, has ended it
             raise TurnNotFound(self._id)
         await self._raise_flag(f"parent {self._id} was discarded")
 
