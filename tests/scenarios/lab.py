@@ -26,7 +26,7 @@ from turnhold import (
     UserMessage,
     tool,
 )
-from turnhold.testing import ScriptedModel, VirtualClock
+from turnhold.testing import ScriptedModel, VirtualClock, call
 
 T = TypeVar("T")
 LEASE = 10.0
@@ -148,6 +148,21 @@ def agent(*replies: Any, id: str = "shop", tools: Iterable[Tool] = (), **options
     """Return an agent with a scripted model (or the one given as ``model=``)."""
     model = options.pop("model", None) or ScriptedModel(*replies)
     return Agent(id, model=model, tools=tools, **options)
+
+
+def asks(*names: str) -> list[Any]:
+    """Return a reply with one call of each of these agents."""
+    return [call(name, input=f"for {name}") for name in names]
+
+
+def held(gate: Gate, text: str = "child done"):
+    """Return a reply that waits at a gate."""
+
+    async def reply(request):
+        await gate.passing()
+        return text
+
+    return reply
 
 
 def model_of(agent: Agent) -> ScriptedModel:
