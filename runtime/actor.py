@@ -393,7 +393,7 @@ class Actor:
         """Carry out what a saved draft asks for; `asked`: its model request has left already (and may even be answered).
 
         Between the save and a tool's start stand four checks: is the lease certainly ours, has no cancel come with the
-        acknowledgement, has the tree's budget room for it (not in `spent`), and (of a `once` tool) has a replica confirmed the save,
+        acknowledgement, has the tree's budget room (not in `spent`), and (of a `once` tool) has a replica confirmed the save,
         where that was asked for? Where not, the attempt is known not to have started. Nor is one started that the same draft stops.
         """
         stopped = {action.call_id for action in draft.actions if isinstance(action, StopTool)}

@@ -9,7 +9,7 @@ from typing import Any, final
 
 from ..actors.agent import Agent
 from ..actors.errors import StoreUnavailable
-from ..actors.events import TERMINAL_EVENTS, Event
+from ..actors.events import TERMINAL_EVENTS, Event, EventType
 from ..actors.view import TurnView
 from ..actors.waits import ResumeCommand, Suspension, SuspensionType
 from ..runtime.runtime import Runtime
@@ -176,11 +176,14 @@ class Field:
             if seat.dead:
                 await seat.again(self._lease)
         views: dict[str, TurnView] = {}
-        for turn_id in self.turns:
-            turn = self._observer.turn(turn_id)
-            views[turn_id] = await turn.view()
-            self._judge_events(turn_id, [event async for event in turn.events(live=False, follow=False)])
-        self.open_waits = [wait for view in views.values() for wait in view.open_waits]
+        left = list(self.turns)
+        while left:
+            turn = self._observer.turn(left.pop(0))
+            views[turn.id] = await turn.view()
+            self._judge_events(turn.id, [event async for event in turn.events(live=False, follow=False)])
+            started = [event for event in self._events[turn.id] if event.type is EventType.CHILD_STARTED]
+            left += [str(event.data["childTurnId"]) for event in started]
+        self.open_waits = [wait for turn_id in self.turns for wait in views[turn_id].open_waits]
         self.waits.update({wait.id: wait for wait in self.open_waits})
         judge(self.senders, self._events)
         for turn_id, events in self._events.items():

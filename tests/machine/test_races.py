@@ -1,4 +1,4 @@
-"""The machine of the test kit, turned on ourselves: an agent with every kind of call, on memory and on SQLite files."""
+"""The machine of the test kit, turned on ourselves: an agent with every kind of call, one with children; on memory and on files."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ import itertools
 import shutil
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from turnhold import Agent, AiMessage, ModelRequest, tool
+from turnhold import Agent, AiMessage, Budget, ExecutionPolicy, ModelRequest, tool
 from turnhold.store.sqlite import SqliteStore
 from turnhold.testing import ScriptedModel, TurnRaceMachine, call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Slow:
@@ -63,6 +67,29 @@ def make_agent() -> Agent:
     return Agent("races", model=Slow(model), tools=[refund, notify, look_up, charge])
 
 
+def make_family() -> Agent:
+    """Two agents as tools, one of them gated, each with a gated tool and one without, under one budget."""
+
+    @tool(approval=True)
+    async def refund(amount: int) -> str:
+        """Refund an amount; once."""
+        await asyncio.sleep(1)
+        return f"refunded {amount}"
+
+    @tool
+    async def look_up(order: str) -> str:
+        """Look something up."""
+        await asyncio.sleep(4)
+        return f"{order} is fine"
+
+    calls = [call("refund", amount=25), call("look_up", order="O-1")]
+    children = [Agent(f"child{at}", model=Slow(ScriptedModel(calls, f"{at} done")), tools=[refund, look_up]) for at in range(2)]
+    model = ScriptedModel([call(child.id, input="do it") for child in children], "done")
+    policy = ExecutionPolicy(budget=Budget(max_total_tokens=1_000_000, max_tool_calls=100, max_duration=3600))
+    tools = [child.as_tool(approval=at == 1) for at, child in enumerate(children)]
+    return Agent("races", model=Slow(model), tools=tools, policy=policy)
+
+
 def new_file() -> SqliteStore:
     """A file that nobody else has; folders are cleared away with this process."""
     return SqliteStore(Path(FOLDER) / f"{next(NUMBERS)}.db", synchronous="normal")
@@ -78,12 +105,16 @@ TestRacesInMemory.settings = settings(TestRacesInMemory.settings, max_examples=1
 TestRacesInFiles = TurnRaceMachine.of(make_agent, store=new_file).TestCase
 TestRacesInFiles.settings = settings(TestRacesInMemory.settings, max_examples=40)
 
+TestRacesOfFamilies = TurnRaceMachine.of(make_family).TestCase
+TestRacesOfFamilies.settings = settings(TestRacesInMemory.settings, max_examples=60)
+
 
 @pytest.mark.deep
+@pytest.mark.parametrize("make", [make_agent, make_family])
 @pytest.mark.parametrize("store", ["memory://", new_file])
-def test_long_search(store: str) -> None:
+def test_long_search(store: str, make: Callable[[], Agent]) -> None:
     """The same, long."""
     run_state_machine_as_test(
-        TurnRaceMachine.of(make_agent, store=store, nodes=3),
+        TurnRaceMachine.of(make, store=store, nodes=3),
         settings=settings(TestRacesInMemory.settings, max_examples=settings().max_examples),
     )
