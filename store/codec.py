@@ -104,11 +104,11 @@ def join_events(bodies: Sequence[bytes]) -> bytes:
 
 
 def decode_events(state: EventSource, first: int, epoch: int, body: bytes) -> list[Event]:
-    """Decode the events of one save, numbered from `first`."""
-    return [
-        event_of(state, kind, at, data, sequence, epoch)
-        for sequence, (kind, at, data) in enumerate(_decode(_events, state.turn_id, body), first)
-    ]
+    """Decode the events of one save, numbered from `first`. :raises SnapshotCorrupt: if they are none that was stored."""
+    events = _decode(_events, state.turn_id, body)
+    if not events:
+        raise SnapshotCorrupt(state.turn_id, "a batch of no events")
+    return [event_of(state, kind, at, data, sequence, epoch) for sequence, (kind, at, data) in enumerate(events, first)]
 
 
 class EventSource(msgspec.Struct, gc=False, frozen=True):
