@@ -1,7 +1,9 @@
 """turnhold: turns that can wait. An embeddable actor runtime on asyncio for agent turns that stop for people."""
 
+from .actors import compressors
 from .actors.agent import Agent
 from .actors.chat import AiMessage, ChatMessage, Part, SystemMessage, ToolCall, ToolMessage, Usage, UserMessage
+from .actors.compressors import CompressionContext, Compressor
 from .actors.context import NoToolContext, ToolContext
 from .actors.errors import (
     AgentNotFound,
@@ -52,6 +54,7 @@ from .actors.tools import Tool, tool
 from .actors.turn import Status
 from .actors.view import Owner, Page, Quarantine, TurnError, TurnView
 from .actors.waits import CommandType, Effect, Phase, Receipt, ResumeCommand, Suspension, SuspensionType
+from .actors.window import ContextWindow
 from .runtime.records import ConversationRef, NodeInfo, Statistics
 from .runtime.ref import TurnRef
 from .runtime.runtime import Runtime
@@ -72,7 +75,10 @@ __all__ = [
     "CommandIdReused",
     "CommandRefused",
     "CommandType",
+    "CompressionContext",
+    "Compressor",
     "ContextTooLong",
+    "ContextWindow",
     "ConversationBusy",
     "ConversationRef",
     "Delta",
@@ -142,6 +148,7 @@ __all__ = [
     "UserMessage",
     "VersionConflict",
     "WrongCommand",
+    "compressors",
     "tool",
     "user_input_tool",
 ]

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar, cast, final, overload
 
+from .compressors import Compressor, check_compressor
 from .errors import InvalidDefinition
 from .model import ChatModel, ModelOptions, ToolDefinition
 from .output import Out, Output, output_of
 from .policies import ExecutionPolicy
 from .tools import Approval, AskedApproval, Tool, agent_tool, read_only, tool
 from .waits import MAX_ID, MAX_TEXT, check_text
+from .window import ContextWindow
 
 U = TypeVar("U")
 
@@ -21,9 +23,10 @@ AgentApproval: TypeAlias = "Callable[..., AskedApproval]"
 MAX_INSTRUCTIONS = 1 << 20
 DEFAULT_POLICY = ExecutionPolicy()
 DEFAULT_OPTIONS = ModelOptions()
+DEFAULT_WINDOW = ContextWindow()
 FIELDS = (
     *("id", "version", "name", "description", "model", "instructions", "tools", "approval", "policy", "options"),
-    *("output_type", "tool_error_message", "attributes"),
+    *("window", "compressor", "output_type", "tool_error_message", "attributes"),
 )
 
 
@@ -36,6 +39,8 @@ class Agent(Generic[Out]):
 
     :param tools: `Tool`s, or functions that become tools with default options.
     :param approval: ``approval(turn, call, tool)``, sync or async; a bool (true: a person must approve) or an `ApprovalDecision`.
+    :param window: how much of the history the model sees.
+    :param compressor: what makes the older turns in the window shorter; ``turnhold.compressors`` has some.
     :param output_type: what the final reply must be: text, or a Struct, a dataclass, a TypedDict or another type with a JSON form.
         The model is told its schema, and asked again, within `max_iterations`, as long as its reply does not fit.
     :param tool_error_message: ``tool_error_message(call, error)`` returns what the model reads of a failed tool.
@@ -53,6 +58,8 @@ class Agent(Generic[Out]):
     approval: AgentApproval | None
     policy: ExecutionPolicy
     options: ModelOptions
+    window: ContextWindow
+    compressor: Compressor | None
     output_type: Any
     tool_error_message: Callable[..., str] | None
     attributes: Mapping[str, Any]
@@ -73,6 +80,8 @@ class Agent(Generic[Out]):
         approval: AgentApproval | None = None,
         policy: ExecutionPolicy = DEFAULT_POLICY,
         options: ModelOptions = DEFAULT_OPTIONS,
+        window: ContextWindow = DEFAULT_WINDOW,
+        compressor: Compressor | None = None,
         output_type: type[Out] | object = str,
         tool_error_message: Callable[..., str] | None = None,
         attributes: Mapping[str, Any] | None = None,
@@ -85,9 +94,9 @@ class Agent(Generic[Out]):
         check_text(f"agent {id}: description", description, MAX_TEXT)
         check_text(f"agent {id}: instructions", instructions, MAX_INSTRUCTIONS, optional=True)
         _check_model(id, model)
-        for key, value, kind in (("policy", policy, ExecutionPolicy), ("options", options, ModelOptions)):
-            if not isinstance(value, kind):
-                raise InvalidDefinition(f"agent {id}: {key} must be of type {kind.__name__}, not {type(value).__name__}")
+        _check_parts(id, policy=policy, options=options, window=window)
+        if compressor is not None:
+            check_compressor(f"agent {id}: compressor", compressor)
         for key, value in (("approval", approval), ("tool_error_message", tool_error_message)):
             if value is not None and not callable(value):
                 raise InvalidDefinition(f"agent {id}: {key} must be a function, not {type(value).__name__}")
@@ -103,6 +112,8 @@ class Agent(Generic[Out]):
             "approval": approval,
             "policy": policy,
             "options": options,
+            "window": window,
+            "compressor": compressor,
             "output_type": output_type,
             "tool_error_message": tool_error_message,
             "attributes": read_only(f"agent {id}: attributes", attributes),
@@ -165,6 +176,16 @@ class Agent(Generic[Out]):
 
     def __repr__(self) -> str:
         return f"<Agent {self.key}>"
+
+
+def _check_parts(id: str, *, policy: object, options: object, window: object) -> None:
+    for key, value, kind in (
+        ("policy", policy, ExecutionPolicy),
+        ("options", options, ModelOptions),
+        ("window", window, ContextWindow),
+    ):
+        if not isinstance(value, kind):
+            raise InvalidDefinition(f"agent {id}: {key} must be of type {kind.__name__}, not {type(value).__name__}")
 
 
 def _check_model(id: str, model: object) -> None:

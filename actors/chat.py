@@ -36,11 +36,15 @@ class ToolCall(Record, frozen=True, omit_defaults=True):
 
 
 class Usage(Record, frozen=True, omit_defaults=True):
-    """Tokens as the provider counted them; a missing total is input plus output."""
+    """Tokens as the provider counted them; a missing total is input plus output.
+
+    `estimated` says that some of them are an estimate, because a provider did not count.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     total_tokens: int = 0
+    estimated: bool = False
 
     def __post_init__(self) -> None:
         if not self.total_tokens and (self.input_tokens or self.output_tokens):
@@ -51,6 +55,7 @@ class Usage(Record, frozen=True, omit_defaults=True):
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.total_tokens + other.total_tokens,
+            self.estimated or other.estimated,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -29,20 +29,24 @@ def readable(entries: Iterable[HistoryEntry]) -> list[ChatMessage]:
     return messages
 
 
-def marked(messages: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
-    """Return messages as a model gets them: the results of edited calls say that a person edited the arguments."""
-    edited = {
+def edits_of(messages: Iterable[ChatMessage]) -> dict[str, str]:
+    """Return who edited the arguments of which calls (by call id; an editor without a name is empty)."""
+    return {
         call.id: call.edited_by
         for message in messages
         if isinstance(message, AiMessage)
         for call in message.tool_calls
         if call.edited_by is not None
     }
-    if not edited:
+
+
+def marked(messages: Sequence[ChatMessage], edits: Mapping[str, str]) -> Sequence[ChatMessage]:
+    """Return messages as a model gets them: the results of edited calls say that a person edited the arguments."""
+    if not edits:
         return messages
     return [
-        msgspec.structs.replace(message, content=f"[{_note(edited[message.call_id])}]\n{message.content}")
-        if isinstance(message, ToolMessage) and message.call_id in edited
+        msgspec.structs.replace(message, content=f"[{_note(edits[message.call_id])}]\n{message.content}")
+        if isinstance(message, ToolMessage) and message.call_id in edits
         else message
         for message in messages
     ]

@@ -165,7 +165,7 @@ def view_of(
         pending_calls=tuple(pending_call(call) for call in state.calls if not call.finished),
         final_output=state.final_output,
         error=None if state.error is None else TurnError(state.error.type, state.error.message),
-        usage=Usage(*total[:3]),
+        usage=Usage(*total[:3], estimated=state.usage.estimated),
         iteration_count=state.iteration_count,
         step_count=state.step_count,
         tool_call_count=total[3],

@@ -272,4 +272,5 @@ def _usage(sent: Any) -> Usage | None:
         return None
     fields = cast("dict[str, Any]", sent)
     counts: list[Any] = [fields.get(key) for key in ("prompt_tokens", "completion_tokens", "total_tokens")]
-    return Usage(*(count if isinstance(count, int) and count > 0 else 0 for count in counts))
+    asked, said, total = (count if isinstance(count, int) and count > 0 else 0 for count in counts)
+    return Usage(asked, said, total)

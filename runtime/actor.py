@@ -10,10 +10,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 
 from ..actors.agent import Agent
-from ..actors.chat import CallEdited, ChatMessage, HistoryEntry, Usage
+from ..actors.chat import Usage
 from ..actors.errors import LeaseLost, SnapshotTooLarge, StoreUnavailable, VersionConflict
 from ..actors.events import EventType
-from ..actors.history import marked, readable
 from ..actors.machine import limits
 from ..actors.machine import messages as m
 from ..actors.machine.advance import next_deadline
@@ -39,6 +38,7 @@ from .host import Host
 from .intake import Intake
 from .log import log
 from .mailbox import Mailbox
+from .recall import Recall
 from .rewind import recover
 from .saving import Saver
 from .watch import Rested
@@ -63,8 +63,7 @@ class Actor:
         self.mailbox = Mailbox()
         self.intake = Intake(self)
         self.saver = Saver(self)
-        self.messages: list[ChatMessage] | None = None
-        self.edited = True
+        self.recall = Recall(self)
         self.started: dict[str, m.Start] = {}
         self.asking: set[str] = set()
         self.stopping: set[str] = set()
@@ -152,19 +151,11 @@ class Actor:
             task.exception()
 
     async def request(self, iteration: int, failures: int) -> ModelRequest:
-        """Return the model request that the turn's history asks for."""
-        if self.messages is None:
-            self.edited = True
-            expected = self.state.message_count
-            reply = await self.host.call(base.ReadHistory(turn=self.turn_id, limit=1 << 30))
-            assert isinstance(reply, base.Entries)
-            if len(reply.bodies) < expected:  # the store has gone back behind a save it had acknowledged
-                self.forgotten = True
-                raise StoreUnavailable(f"of {expected} history entries the store has {len(reply.bodies)} left")
-            self.messages = readable(codec.decode_entries(self.turn_id, reply.bodies))
+        """Return the model request that the turn's history asks for, as far as the agent's window shows it."""
         agent, state = self.executor, self.state
+        view = await self.recall.view(agent)
         return ModelRequest(
-            messages=tuple(marked(self.messages) if self.edited else self.messages),
+            messages=view.messages(),
             tools=agent.definitions,
             options=agent.options,
             output_schema=agent.output.schema,
@@ -174,16 +165,6 @@ class Actor:
             iteration=iteration,
             attempt=failures + 1,
         )
-
-    def remember(self, entries: list[HistoryEntry]) -> None:
-        """Keep the history at hand in step with what was saved."""
-        if self.messages is None:
-            return
-        for entry in entries:
-            if isinstance(entry, CallEdited):
-                self.messages = None
-                return
-            self.messages.append(entry)
 
     # ------------------------------------------------------------------------------------------------------- the loop
 
@@ -266,7 +247,7 @@ class Actor:
             asking=frozenset(self.asking),
             spread=host.world.spread(),
             cancel_grace=host.settings.cancel_grace,
-            seen=self.seen,
+            seen=self.recall.spent + self.seen if self.seen is not None else self.recall.spent,
             others=self.others,
         )
 
@@ -287,10 +268,10 @@ class Actor:
         op = self._save(draft, answers)
         if op is None:
             return await self._unsaveable(batch)
-        self.remember(draft.messages)
+        self.recall.remember(draft.messages)
         asked = False
         for action in draft.actions:
-            if isinstance(action, CallModel) and self.messages is not None and self.owns():
+            if isinstance(action, CallModel) and self.recall.ready and self.owns():
                 self._start_model(action)
                 asked = True
         op, reply = await self.saver.save(op, draft.state.children)
@@ -427,6 +408,7 @@ class Actor:
             if self.model_task is task:
                 self.model_task = None
                 self.seen = None
+                self.recall.over()
 
         task = self._start(effects.ask_model(self, action.iteration, action.failures), "model", ended)
         self.model_task = task

@@ -9,9 +9,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, cast
 
+import msgspec
+
 from ..actors import errors
 from ..actors.agent import Agent
-from ..actors.chat import AiMessage, ToolCall
+from ..actors.chat import AiMessage, ToolCall, Usage
 from ..actors.checks import check_span
 from ..actors.context import ToolContext
 from ..actors.events import EventType
@@ -24,6 +26,7 @@ from ..actors.policies import ApprovalDecision, strictest
 from ..actors.record import JsonObject, duration, milliseconds
 from ..actors.results import result_text
 from ..actors.stream import Accumulator
+from ..actors.tokens import usage_of
 from ..actors.tools import Tool, decision_of
 from ..actors.turn import CallRecord, Failure
 from ..actors.view import view_of
@@ -83,6 +86,14 @@ async def ask_model(actor: Actor, iteration: int, failures: int) -> m.Message:
 
     :raises StoreUnavailable: if the history could not be read; that is no answer of the model, the activation is lost.
     """
+    message = await _asked(actor, iteration, failures)
+    spent = actor.recall.spent
+    if isinstance(message, m.ModelReplied) and message.reply.usage is None:
+        spent = spent + usage_of(actor.recall.tokens, message.reply)
+    return message if spent == Usage() else msgspec.structs.replace(message, spent=spent)
+
+
+async def _asked(actor: Actor, iteration: int, failures: int) -> m.ModelReplied | m.ModelFailed:
     agent = actor.executor
     try:
         request = await actor.request(iteration, failures)

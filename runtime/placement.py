@@ -13,9 +13,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from ..actors.agent import Agent
-from ..actors.chat import CallEdited
 from ..actors.errors import SnapshotCorrupt, SnapshotTooNew, StoreUnavailable, TurnholdError
-from ..actors.history import readable
 from ..actors.ids import partition_of
 from ..actors.machine import messages as m
 from ..actors.machine.draft import Draft
@@ -143,7 +141,7 @@ class Placement:
             state = codec.decode_state(turn_id, claimed.schema, claimed.snapshot)
             codec.check_counts(state, claimed.message_count, claimed.event_count)
             agent = await self._loaded(state) if self.host.execute else None
-            tail = codec.decode_entries(turn_id, claimed.tail) if len(claimed.tail) == claimed.message_count else None
+            tail = codec.decode_entries(turn_id, claimed.tail) if self.host.execute else []
         except SnapshotCorrupt as error:
             log.exception("snapshot_unreadable", turn=turn_id)
             await self.host.call(base.Quarantine(turn=turn_id, token=token, reason=str(error)[:500]))
@@ -158,9 +156,7 @@ class Placement:
             await self._give_back(turn_id, token)
             return None
         actor = Actor(self.host, state, token, claimed.version, agent, sent)
-        if tail is not None:
-            actor.messages = readable(tail)
-            actor.edited = any(isinstance(entry, CallEdited) for entry in tail)
+        actor.recall.begin(tail, claimed.message_count)
         actor.mailbox.tell(m.Activated(claimed.crashes, claimed.quarantined))
         actor.intake.put(claimed.mail, claimed.cancel, checked)
         self.adopt(actor)

@@ -145,8 +145,7 @@ async def _create(node: Node, request: StartRequest, draft: Draft, digest: str, 
                 assert by is not None
                 token = base.Token(by.activation, reply.epoch)
                 actor = Actor(node, draft.state, token, reply.version, draft.context.agent, sent)
-                actor.messages, actor.edited = [], False
-                actor.remember(draft.messages)
+                actor.recall.begin(draft.messages, len(draft.messages))
                 actor.intake.put(reply.mail, reply.cancel)
                 node.placement.adopt(actor, draft)
             case base.Created():

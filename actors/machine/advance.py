@@ -171,7 +171,7 @@ def _model(draft: Draft) -> None:
     """At the boundary between replies: let in what has arrived, ask, or send the next model request."""
     state, context = draft.state, draft.context
     for text in state.arrived:
-        draft.append(UserMessage(text))
+        draft.append(UserMessage(text, kind="child"))
     if state.arrived:
         state.arrived = []
     if state.question is not None and not _held(draft):

@@ -27,8 +27,9 @@ def replied(draft: Draft, message: ModelReplied) -> None:
     A reply that nobody waits for any more (the turn is ending, or asked a question) is only counted.
     """
     state, reply = draft.state, message.reply
-    if reply.usage is not None:
-        state.usage = state.usage + reply.usage
+    for used in (reply.usage, message.spent):
+        if used is not None:
+            state.usage = state.usage + used
     request = state.request
     if request is None or (request.iteration, request.failures) != (message.iteration, message.failures):
         return
@@ -68,6 +69,8 @@ def _conclude(draft: Draft, text: str) -> None:
 def failed(draft: Draft, message: ModelFailed) -> None:
     """Try the request again later, or fail the turn."""
     state = draft.state
+    if message.spent is not None:
+        state.usage = state.usage + message.spent
     request = state.request
     if request is None or (request.iteration, request.failures) != (message.iteration, message.failures):
         return

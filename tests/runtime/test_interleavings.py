@@ -17,6 +17,7 @@ from turnhold import (
     Tool,
     ToolCall,
     TurnView,
+    UserMessage,
     tool,
 )
 from turnhold.runtime.runtime import node_of
@@ -225,7 +226,8 @@ def test_a_history_that_cannot_be_read_is_no_answer_of_the_model(store: base.Tur
             pass
 
     async def program() -> None:
-        turn = await world.a.start("shop", "go", history=[])
+        long = [UserMessage("of old"), *[AiMessage("so")] * 100]  # more than comes with a claim
+        turn = await world.a.start("shop", "go", history=long)
         (wait,) = (await turn.settle()).open_waits
         await world.second.leave()
         fault = node_of(world.a).fault = NoHistory()

@@ -208,7 +208,7 @@ USED = Usage(10, 7)
 async def test_tokens(lab: Lab, desk: Desk, budget: Budget, reason: str | None, calls: bool) -> None:
     """G126, G127, R01 (W-6): tokens over a limit end the turn, first limit first; tools do not run; every call has its result."""
     first = AiMessage("text", (call("refund"),) if calls else (), usage=USED)
-    shop = agent(first, AiMessage("done"), tools=[desk.tool()], policy=ExecutionPolicy(budget=budget))
+    shop = agent(first, AiMessage("done", usage=Usage()), tools=[desk.tool()], policy=ExecutionPolicy(budget=budget))
     runtime = await lab.runtime(shop)
     turn = await runtime.start(shop, "hi")
 

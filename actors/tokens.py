@@ -1,0 +1,55 @@
+"""How many tokens messages have: what the provider counted where it did, an estimate elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from .chat import AiMessage, ChatMessage, ToolCall, Usage, UserMessage
+
+BYTES_PER_TOKEN = 4
+MESSAGE_TOKENS = 4
+PART_TOKENS = 500
+
+
+def estimated(message: ChatMessage) -> int:
+    """Return the estimated tokens of a message: a quarter of its UTF-8 bytes, 4 for its frame, 500 for each part."""
+    size = _size(message.content)
+    parts = 0
+    if isinstance(message, AiMessage):
+        size += _size(message.reasoning or "") + sum(map(_call_size, message.tool_calls))
+    elif isinstance(message, UserMessage):
+        parts = len(message.parts)
+    return -(-size // BYTES_PER_TOKEN) + MESSAGE_TOKENS + parts * PART_TOKENS
+
+
+def tokens_of(message: ChatMessage) -> int:
+    """Return the tokens of a message: of a reply what the provider counted, where it did; else an estimate."""
+    if isinstance(message, AiMessage) and message.usage is not None and message.usage.output_tokens:
+        return message.usage.output_tokens
+    return estimated(message)
+
+
+def total_tokens(messages: Iterable[ChatMessage]) -> int:
+    """Return the tokens of messages."""
+    return sum(map(tokens_of, messages))
+
+
+def usage_of(sent: int, reply: AiMessage) -> Usage:
+    """Return what a request has used: as the provider counted, or estimated from the tokens that were sent.
+
+    :param sent: the tokens of the request's messages.
+    """
+    if reply.usage is not None:
+        return reply.usage
+    return Usage(sent, estimated(reply), estimated=True)
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="replace"))
+
+
+def _call_size(call: ToolCall) -> int:
+    arguments = len(msgspec.json.encode(call.arguments)) if call.invalid is None else _size(call.invalid)
+    return _size(call.name) + arguments
