@@ -153,6 +153,14 @@ def test_a_part_that_suffices_shows_the_same(history: list[ChatMessage], window:
             assert not compressed or part.compressible == whole.compressible
 
 
+def test_a_part_with_room_for_one_more_message_does_not_suffice() -> None:
+    """As long as a turn of one message would have room, what lies before may be seen."""
+    odd = [UserMessage("one"), UserMessage("two"), AiMessage("x"), UserMessage("three")]
+
+    assert not suffices(select(odd[1:], ContextWindow()), ContextWindow(max_messages=4), compressed=False)
+    assert suffices(select(odd[1:], ContextWindow()), ContextWindow(max_messages=3), compressed=False)
+
+
 def test_a_part_cut_within_calls_does_not_suffice() -> None:
     """A history of the user's own, in which an input stands between a call and its result, is not cut there."""
     odd = [
