@@ -317,10 +317,17 @@ class Actor:
             return False
 
     def _failed(self, batch: list[m.Message]) -> Draft:
-        """Throw a step away and fail the turn; commands of the step find it closed."""
+        """Throw a step away and fail the turn; commands of the step find it closed, and its calls are known to have ended."""
         assert self._fault is not None
-        kept = [message for message in batch if isinstance(message, m.Received)]
-        return handle(self.state, [m.Fault(effects.failure_of(self._fault)), *kept], self._context())
+        failure = effects.failure_of(self._fault)
+        kept: list[m.Message] = [message for message in batch if isinstance(message, m.Received)]
+        text = effects.texts.failed("error", "What the call ended with cannot be stored.")
+        kept += [
+            m.ToolFailed(message.call_id, message.attempt, "error", failure, text)
+            for message in batch
+            if isinstance(message, m.ToolReturned | m.ToolFailed)
+        ]
+        return handle(self.state, [m.Fault(failure), *kept], self._context())
 
     def _refused(self, op: base.Save, reply: base.Reply) -> Exception:
         self.lost = True

@@ -301,7 +301,7 @@ async def test_results_that_cannot_be_stored(any_place: Place, make: Any, kind: 
     """Whatever a tool returns or raises, the turn fails, or the model is told, by policy."""
     policy = ExecutionPolicy(tool_errors="return_to_model" if told else "fail")
     agent = Agent("odd", model=ScriptedModel(call("run"), "done"), tools=[make()], policy=policy)
-    runtime = await any_place.runtime(agent, max_snapshot=2 * SMALL if kind == "ValueError" else SMALL)
+    runtime = await any_place.runtime(agent, max_snapshot=3 * SMALL if kind == "ValueError" else SMALL)
 
     turn = await runtime.start("odd", "x")
 
