@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from turnhold import Agent, ExecutionPolicy, Status, StoreUnavailable
+from turnhold import Agent, AiMessage, ExecutionPolicy, ModelRequest, Status, StoreUnavailable
 from turnhold.runtime.leases import BATCH
 from turnhold.runtime.runtime import node_of
 from turnhold.store import base
@@ -30,8 +30,9 @@ async def fleet() -> AsyncIterator[Fleet]:
 class Mute:
     """A model that never answers."""
 
-    async def complete(self, request: object) -> object:
-        return await asyncio.get_running_loop().create_future()
+    async def complete(self, request: ModelRequest) -> AiMessage:
+        answer: asyncio.Future[AiMessage] = asyncio.get_running_loop().create_future()
+        return await answer
 
 
 def renewals(fleet: Fleet, name: str) -> list[base.Renew]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from turnhold import Agent, Runtime, Status, TurnNotFound
+from turnhold import Agent, AiMessage, ModelRequest, Runtime, Status, TurnNotFound
 from turnhold.runtime.runtime import node_of
 from turnhold.store import base
 from turnhold.testing import ScriptedModel, VirtualClock, crash
@@ -23,7 +23,7 @@ class Waiting:
     def __init__(self) -> None:
         self.opened = asyncio.Event()
 
-    async def complete(self, request: object) -> object:
+    async def complete(self, request: ModelRequest) -> AiMessage:
         await self.opened.wait()
         return await ScriptedModel("done").complete(request)
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from turnhold import Agent, Status
+from turnhold import Agent, AiMessage, ModelRequest, Status
 
-from .fleet import Bench, Fleet
+from .fleet import Bench, Fleet, Partitioned
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,8 +25,9 @@ async def fleet() -> AsyncIterator[Fleet]:
 class Slow:
     """A model that never answers."""
 
-    async def complete(self, request: object) -> object:
-        return await asyncio.get_running_loop().create_future()
+    async def complete(self, request: ModelRequest) -> AiMessage:
+        answer: asyncio.Future[AiMessage] = asyncio.get_running_loop().create_future()
+        return await answer
 
 
 async def test_a_child_that_outlives_its_root(fleet: Fleet) -> None:
@@ -46,6 +47,7 @@ async def test_a_child_that_outlives_its_root(fleet: Fleet) -> None:
     assert [(await ref.view()).status for ref in (turn, child)] == [Status.CANCELLED, Status.RUNNING]
     assert (ended.done(), settled.done()) == (False, False)
 
+    assert isinstance(fleet.store, Partitioned)
     fleet.store.deaf = True
     leaf.opened.set()
     await fleet.clock.advance(1.1)

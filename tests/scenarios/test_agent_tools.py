@@ -57,7 +57,13 @@ async def test_what_the_model_is_told() -> None:
     assert (named.name, named.description, named.metadata["team"]) == ("orders", "Ask about an order.", "a")
     assert plain.parameters["required"] == ["input"]
     assert agent(id="child").as_tool().description == "Let the agent child do something."
-    for wrong in ({"name": "a b"}, {"name": "create_task_plan"}, {"description": 7}, {"approval": "yes"}):
+    mistakes: tuple[dict[str, Any], ...] = (
+        {"name": "a b"},
+        {"name": "create_task_plan"},
+        {"description": 7},
+        {"approval": "yes"},
+    )
+    for wrong in mistakes:
         with pytest.raises(InvalidDefinition):
             child.as_tool(**wrong)
     with pytest.raises(InvalidDefinition, match="name="):
@@ -78,6 +84,7 @@ async def test_waits_for_its_child(lab: Lab) -> None:
 
     assert (view.status, view.open_waits, (await runtime.inbox()).items) == (Status.WAITING_FOR_CHILD, (), ())
     assert view.suspension is not None
+    assert view.suspension.call is not None
     assert (view.suspension.type, view.suspension.correlation_id) == (SuspensionType.CHILD_AGENT, "call_1_0")
     assert (view.suspension.metadata["childTurnId"], view.suspension.call.name) == (below.id, "child")
     with pytest.raises(WrongCommand):
@@ -370,7 +377,7 @@ async def test_streaming_child(lab: Lab) -> None:
     (below,) = await turn.children()
 
     async def watch() -> list[str]:
-        return [event.data["content"] async for event in below.events() if event.type is EventType.MODEL_TEXT_DELTA]
+        return [str(event.data["content"]) async for event in below.events() if event.type is EventType.MODEL_TEXT_DELTA]
 
     watching = asyncio.create_task(watch())
     await lab.idle()

@@ -84,7 +84,7 @@ def test_defaults() -> None:
 @pytest.mark.parametrize(
     "options", [{"max_turns": 0}, {"max_messages": 0}, {"keep_recent_turns": -1}], ids=["turns", "messages", "recent"]
 )
-def test_wrong_windows(options: dict[str, int]) -> None:
+def test_wrong_windows(options: dict[str, Any]) -> None:
     """A08, A09, A10: a wrong limit is refused when it is set."""
     with pytest.raises(InvalidDefinition, match="ContextWindow"):
         ContextWindow(**options)
