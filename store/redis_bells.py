@@ -18,15 +18,13 @@ from ..actors.ids import PARTITIONS, root_of
 from .base import Bell, Live
 from .redis_ear import Ear
 from .redis_keys import Keys
-from .redis_link import packed
+from .redis_link import OPERATION, packed
 from .redis_place import Address, Place
 from .redis_servers import Question, Servers
 
-OPEN = 3.0  # seconds to wait for the bells of all partitions at the start
 LINGER = 5.0  # seconds for which the news of a partition are still heard when nobody watches any more
 SILENCE = 1.0  # seconds for which nothing is shown of a tree that nobody was found to watch
 SHOWN = 1000  # live events of a tree that wait to be sent
-CONNECT = 3.0
 NOWHERE: Address = ("", 0)
 _log = logging.getLogger("turnhold")
 
@@ -56,7 +54,7 @@ class Bells:
         for channel in bells:
             self._want(channel)
         try:
-            async with asyncio.timeout(OPEN):
+            async with asyncio.timeout(OPERATION):
                 await asyncio.shield(self._all_stand)
         except TimeoutError:
             _log.warning("redis_bells_late: %d of %d partitions are not heard yet", len(self._missing), PARTITIONS)
@@ -127,7 +125,11 @@ class Bells:
         if ear is None:
             name = f"{address[0]}:{address[1]}"
             ear = Ear(
-                lambda: self._place.connection(address, timeout=CONNECT), self._on_message, self._on_standing, self._on_moved, name
+                lambda: self._place.connection(address, timeout=OPERATION),
+                self._on_message,
+                self._on_standing,
+                self._on_moved,
+                name,
             )
             self._ears[address] = ear
         return ear
@@ -246,8 +248,7 @@ class Bells:
 
     async def _say(self, channel: str, body: bytes) -> int:
         question = Question(self._servers.slot(channel), packed("SPUBLISH", channel, body))
-        (receivers,) = await self._servers.ask([question])
-        return int(receivers)
+        return int(await self._servers.ask_one(question))
 
     def _start(self, work: Any) -> None:
         if self._closed:

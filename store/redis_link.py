@@ -19,7 +19,7 @@ from redis.exceptions import AuthenticationError, AuthorizationError, RedisError
 from redis.exceptions import ConnectionError as Broken
 from redis.exceptions import TimeoutError as TimedOut
 
-OPERATION = 3.0  # seconds for a pipeline, connecting included
+OPERATION = 3.0  # seconds: for a pipeline, connecting included; and from the first sending of a call to its last repetition
 BATCH = 128
 BATCH_BYTES = 1 << 20
 LANES = {"main": 3, "renew": 1, "confirm": 1}

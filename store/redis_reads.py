@@ -13,6 +13,7 @@ from ..actors.ids import root_of, turn_of_wait
 from . import base, redis_pack
 from .redis_keys import Keys
 from .redis_replies import looked, mail_of, maybe, wait_rows
+from .redis_scripts import CODES
 
 Entry: TypeAlias = "tuple[int, str]"
 Command: TypeAlias = "tuple[str | int, ...]"
@@ -21,12 +22,6 @@ SCANNED = 2000  # entries that one page of a listing looks at, at most
 PARKED = 10_000
 FEW = 4  # entries of a partition that a poll reads at first
 LAST = "~"  # sorts behind every turn's id
-STATUSES = tuple(range(14))  # the codes of statuses in the index of turns; 0: one that this release does not know
-NAMES = (
-    *("READY", "RUNNING", "WAITING_FOR_USER", "WAITING_FOR_APPROVAL", "WAITING_FOR_CHILD", "RETRY_SCHEDULED", "IN_DOUBT"),
-    *("COMPLETED", "FAILED", "CANCELLED", "MAX_ITERATIONS_REACHED", "MAX_STEPS_REACHED", "BUDGET_EXCEEDED"),
-)
-CODES = {name: number for number, name in enumerate(NAMES, 1)}  # as in prelude.lua
 
 
 class RedisReads(ABC):
@@ -228,7 +223,7 @@ class RedisReads(ABC):
         tags: Sequence[str] = self.keys.tags
         if op.conversation is not None:
             tags = [self.keys.of_conversation(op.conversation)]
-        codes = STATUSES if op.status is None else (CODES.get(op.status, 0),)
+        codes = (0, *CODES.values()) if op.status is None else (CODES.get(op.status, 0),)
         return await self._page("turns", tags, limit, after, codes)
 
     async def _created(self, turns: Sequence[str], limit: int, after: Entry | None) -> list[Entry]:

@@ -11,7 +11,12 @@ NAMES = (
     *("look", "find", "events", "page", "beat"),
 )
 ALONE = {"beat"}  # needs nothing of the prelude
-
+# The numbers of statuses in the index of turns, where they are stored: a new one goes to the end. 0 is one that is not known here.
+_STATUSES = (
+    *("READY", "RUNNING", "WAITING_FOR_USER", "WAITING_FOR_APPROVAL", "WAITING_FOR_CHILD", "RETRY_SCHEDULED", "IN_DOUBT"),
+    *("COMPLETED", "FAILED", "CANCELLED", "MAX_ITERATIONS_REACHED", "MAX_STEPS_REACHED", "BUDGET_EXCEEDED"),
+)
+CODES = {status: code for code, status in enumerate(_STATUSES, 1)}
 
 _LUA = resources.files("turnhold.store") / "lua"
 _TEXTS = {name: (_LUA / f"{name}.lua").read_text() for name in ("clock", "prelude", *NAMES)}  # read here, not on a loop
@@ -19,9 +24,11 @@ _TEXTS = {name: (_LUA / f"{name}.lua").read_text() for name in ("clock", "prelud
 
 @final
 class Scripts:
-    """All scripts, with the lines before each that say what the time is."""
+    """All scripts; before each stand the lines that say what the time is, the codes of statuses, and what scripts share."""
 
     def __init__(self, clock: str | None = None) -> None:
         first = _TEXTS["clock"] if clock is None else clock
-        self.sources = {name: "\n".join((first, "" if name in ALONE else _TEXTS["prelude"], _TEXTS[name])) for name in NAMES}
+        codes = f"local CODES = {{{', '.join(f'{status} = {code}' for status, code in CODES.items())}}}"
+        shared = "\n".join((codes, _TEXTS["prelude"]))
+        self.sources = {name: "\n".join((first, "" if name in ALONE else shared, _TEXTS[name])) for name in NAMES}
         self.digests = {name: sha1(source.encode()).hexdigest() for name, source in self.sources.items()}  # noqa: S324 - Redis names scripts so

@@ -11,11 +11,10 @@ from typing import Any, cast, final
 from redis.crc import key_slot
 
 from ..actors.errors import StoreUnavailable
-from .redis_link import Answer, Call, Link, Lost, Refusal, packed
+from .redis_link import OPERATION, Answer, Call, Link, Lost, Refusal, packed
 from .redis_place import Address, Place, slots_of
 from .redis_scripts import Scripts
 
-OPERATION = 3.0  # seconds from the first sending to the last repetition
 PAUSE, LONGEST_PAUSE = 0.05, 0.5
 # What passes by itself, and has changed nothing. TRYAGAIN: a slot is being moved; NOREPLICAS: min-replicas-to-write is not met.
 PASSING = ("TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN", "BUSY", "NOREPLICAS", "UNBLOCKED")

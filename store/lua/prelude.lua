@@ -1,4 +1,4 @@
--- What the scripts share. The loader puts clock.lua and this file before each of them.
+-- What the scripts share. The loader puts clock.lua, the codes of statuses (CODES) and this file before each of them.
 --
 -- Every key of a script carries the tag {ns:pp} of one partition, so all are in one slot. KEYS 1 to 5 are always:
 --   wake    zset  turn -> ms from which it may be claimed; only turns without an owner
@@ -97,9 +97,6 @@ local function ring(key, turn, id)
   end
 end
 
-local CODES = {READY = 1, RUNNING = 2, WAITING_FOR_USER = 3, WAITING_FOR_APPROVAL = 4, WAITING_FOR_CHILD = 5,
-               RETRY_SCHEDULED = 6, IN_DOUBT = 7, COMPLETED = 8, FAILED = 9, CANCELLED = 10,
-               MAX_ITERATIONS_REACHED = 11, MAX_STEPS_REACHED = 12, BUDGET_EXCEEDED = 13}
 local function index_status(id, status, created)
   call('ZADD', TURNS, int((CODES[status] or 0) * 1e13 + created), id)
 end

@@ -314,6 +314,17 @@ async def test_results_that_cannot_be_stored(any_place: Place, make: Any, kind: 
     assert any(isinstance(message, ToolMessage) and kind in message.content for message in history)
 
 
+async def test_a_failure_that_cannot_be_stored_ends_at_once(any_place: Place) -> None:
+    """The step that told the end of a call is thrown away; the turn does not wait for a call that is over."""
+    agent = Agent("odd", model=ScriptedModel(call("run"), "done"), tools=[bad_tool(error=ValueError("\ud800" * 10_000))])
+    runtime = await any_place.runtime(agent, max_snapshot=2 * SMALL)
+    turn = await runtime.start("odd", "x")
+
+    await any_place.clock.idle()
+
+    await failed(turn, "SnapshotTooLarge")
+
+
 async def test_odd_data_of_a_tool_error(any_place: Place) -> None:
     """A ToolError whose data has no JSON form is told without it."""
     agent = Agent(

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from turnhold.actors.turn import Status
 from turnhold.store import base
 from turnhold.store.memory_core import MemoryCore
 from turnhold.store.redis_keys import Keys
 from turnhold.store.redis_pack import save
-from turnhold.store.redis_scripts import NAMES, Scripts
+from turnhold.store.redis_scripts import CODES, NAMES, Scripts
 
 from .both import CHILD, ROOT, WAIT, Both, claim_by, deliver, mail, new_turn
 from .driver import Driver
@@ -249,3 +250,10 @@ def test_a_turn_that_is_parked_twice_counts_once_for_its_tree(both: Both) -> Non
     both(base.Revive(turn=ROOT))
 
     assert both(base.Versions(turns=(ROOT,))).turns[0][3] == 0
+
+
+def test_every_status_has_a_code_of_its_own() -> None:
+    """The index of turns is by status: none may be missing, no two may share a number, and what is stored keeps its own."""
+    assert set(CODES) == {status.value for status in Status}
+    assert sorted(CODES.values()) == list(range(1, len(CODES) + 1))
+    assert (CODES["READY"], CODES["IN_DOUBT"], CODES["BUDGET_EXCEEDED"]) == (1, 7, 13)
