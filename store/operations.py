@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import msgspec
 
-from .records import ClaimBy, Events, Mail, Messages, Mode, NewTurn, ReceiptRow, ReplyRow, Token, WaitRow
+from .records import ClaimBy, Events, Mail, MemoryRow, Messages, Mode, NewTurn, ReceiptRow, ReplyRow, Token, WaitRow
+
+WhenBusy: TypeAlias = Literal["refuse", "queue", "supersede"]
 
 
 class Op(msgspec.Struct, gc=False, frozen=True, kw_only=True):
@@ -14,12 +18,23 @@ class Op(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 class Create(Op, frozen=True, kw_only=True):
     """Create a root turn, and own it at once where `claim` is given.
 
-    Order: id exists with the same digest -> Existing; with another -> KeyReused; conversation has an open turn -> Busy;
-    else Claimed (with `claim`) or Created. A repeated Create by the same activation gets Claimed again.
+    Order: id exists with the same digest -> Existing; with another -> KeyReused; conversation has an open turn -> as
+    `when_busy` says; else Claimed (with `claim`) or Created. A repeated Create by the same activation gets Claimed again.
+
+    An open turn, and ``refuse`` -> Busy. ``queue``: `room` turns are queued already -> Busy; else the turn is stored at the
+    end of the conversation's queue -> Queued. ``supersede``: as Cancel with `cause` on the open turn and on every queued
+    one (which leave the queue), then the turn is stored as the only queued one -> Queued.
+
+    A queued turn has no wake and cannot be claimed, whatever is delivered to it, until it is the conversation's open turn
+    or its cancel flag is up (Cancel takes it out of the queue). Whatever ends the open turn (END, Discard) makes the head
+    of the queue the open turn, runnable now, in the same step; a turn that ends while it is queued leaves the queue.
     """
 
     new: NewTurn
     claim: ClaimBy | None = None
+    when_busy: WhenBusy = "refuse"
+    room: int = 64
+    cause: str = ""
 
 
 class Deliver(Op, frozen=True, kw_only=True):
@@ -117,6 +132,9 @@ class Save(Op, frozen=True, kw_only=True):
     retention_ms: int = 7 * 86_400_000
     batch: int = 16
     confirm: bool = False
+    conversation: str | None = None
+    memory: tuple[MemoryRow, ...] = ()
+    relay: bool = False
 
 
 class Abandon(Op, frozen=True, kw_only=True):
@@ -277,6 +295,90 @@ class OpenTurn(Op, frozen=True, kw_only=True):
     """Read which turn a conversation's entry names. Opened."""
 
     conversation: str
+
+
+class ListQueue(Op, frozen=True, kw_only=True):
+    """Read a conversation's queued turns, in their order. DueTurns (`next` is None)."""
+
+    conversation: str
+
+
+class WriteMemory(Op, frozen=True, kw_only=True):
+    """Write one entry of a conversation's memory.
+
+    Without `expected`: appended; a known id -> Done, and nothing changes. With `expected`: a known id of that version is
+    replaced in its place, the version grows by one -> Done; of another version, or unknown -> Conflict (version, or -1).
+    """
+
+    conversation: str
+    row: MemoryRow
+    expected: int | None = None
+    relay: bool = False
+
+
+class ReadMemory(Op, frozen=True, kw_only=True):
+    """Read entries of a conversation: the newest `limit` before the entry `before` (all where None or unknown). Memory.
+
+    With `shown` only those that models may see, and the limit counts only these. Oldest first in the reply.
+    """
+
+    conversation: str
+    before: str | None = None
+    limit: int = 64
+    shown: bool = False
+
+
+class FindMemory(Op, frozen=True, kw_only=True):
+    """Read entries of a conversation by their ids; unknown ones are left out. Memory, in the order asked for."""
+
+    conversation: str
+    ids: tuple[str, ...]
+
+
+class ClearMemory(Op, frozen=True, kw_only=True):
+    """Drop a conversation's memory, notes and relay. Done."""
+
+    conversation: str
+
+
+class Relays(Op, frozen=True, kw_only=True):
+    """Read which conversations have changes to pass on, the longest waiting first, that wait since `before` (ms). Conversations."""
+
+    before: int
+    limit: int = 64
+
+
+class ReadRelay(Op, frozen=True, kw_only=True):
+    """Read entries that were written for passing on and are not yet passed on, by their newest change. Memory."""
+
+    conversation: str
+    limit: int = 64
+
+
+class Relayed(Op, frozen=True, kw_only=True):
+    """Everything up to a change (of those that ReadRelay gave) has been passed on. Done.
+
+    The conversation leaves Relays when nothing newer is waiting; else it counts as waiting since now.
+    """
+
+    conversation: str
+    change: int
+
+
+class ReadNote(Op, frozen=True, kw_only=True):
+    """Read a note on a conversation: a small record that is no entry. Noted (version 0 and no body where there is none)."""
+
+    conversation: str
+    name: str
+
+
+class WriteNote(Op, frozen=True, kw_only=True):
+    """Replace a note whose version is `expected` (0: there is none yet). Done | Conflict (with its version)."""
+
+    conversation: str
+    name: str
+    body: bytes
+    expected: int
 
 
 class Beat(Op, frozen=True, kw_only=True):

@@ -49,6 +49,30 @@ class WaitRow(Row, frozen=True):
     assignee: str | None = None
 
 
+class MemoryRow(Row, frozen=True):
+    """An entry of a conversation's memory as it is written. `shown` tells whether models may see it (cards are for people)."""
+
+    id: str
+    body: bytes
+    shown: bool = True
+
+
+class MemoryEntry(Row, frozen=True):
+    """An entry as it is stored.
+
+    `place` is its place in the conversation, from 1; `version` counts how often it was replaced; `change` is the number of the
+    newest change of it, from 1, in the order of all changes of the conversation; `at` is the store time of its first writing.
+    """
+
+    id: str
+    body: bytes
+    shown: bool
+    place: int
+    version: int
+    change: int
+    at: int
+
+
 class Messages(msgspec.Struct, gc=False, frozen=True):
     """History entries to append at position `at` (the length of the history before)."""
 

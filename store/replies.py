@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from .records import Mail, NodeRow
+from .records import Mail, MemoryEntry, NodeRow
 
 
 class Reply(msgspec.Struct, gc=False, frozen=True):
@@ -32,10 +32,17 @@ class KeyReused(Reply, frozen=True):
 
 
 class Busy(Reply, frozen=True):
-    """The conversation has an open turn."""
+    """The conversation has an open turn; `queued` is how many wait behind it where the queue is full, else 0."""
 
     turn: str
     status: str
+    queued: int = 0
+
+
+class Queued(Reply, frozen=True):
+    """The turn is stored, and runs when those before it in its conversation have ended."""
+
+    now: int
 
 
 class Claimed(Reply, frozen=True):
@@ -275,6 +282,27 @@ class Opened(Reply, frozen=True):
 
     turn: str | None
     status: str | None = None
+
+
+class Memory(Reply, frozen=True):
+    """Entries of a conversation; `more` tells whether there are others before (or, of a relay, behind) them."""
+
+    entries: tuple[MemoryEntry, ...]
+    more: bool = False
+
+
+class Conversations(Reply, frozen=True):
+    """Conversations, and since when (ms) each waits."""
+
+    waiting: tuple[tuple[str, int], ...]
+    now: int
+
+
+class Noted(Reply, frozen=True):
+    """A note and its version."""
+
+    version: int
+    body: bytes | None = None
 
 
 class Nodes(Reply, frozen=True):
