@@ -25,9 +25,10 @@ class Create(Op, frozen=True, kw_only=True):
     end of the conversation's queue -> Queued. ``supersede``: as Cancel with `cause` on the open turn and on every queued
     one (which leave the queue), then the turn is stored as the only queued one -> Queued.
 
-    A queued turn has no wake and cannot be claimed, whatever is delivered to it, until it is the conversation's open turn
-    or its cancel flag is up (Cancel takes it out of the queue). Whatever ends the open turn (END, Discard) makes the head
-    of the queue the open turn, runnable now, in the same step; a turn that ends while it is queued leaves the queue.
+    A queued turn has no wake and cannot be claimed (NotDue), whatever is delivered to it, until it is the conversation's open
+    turn or its cancel flag is up (Cancel takes it out of the queue). Whatever ends the open turn (END, Discard) makes the head
+    of the queue the open turn, runnable now whatever its `wake` says, in the same step; a turn that ends while it is queued
+    leaves the queue. `claim` owns no queued turn.
     """
 
     new: NewTurn
@@ -102,7 +103,8 @@ class Save(Op, frozen=True, kw_only=True):
     turns of the tree (dropped where terminal or absent). `cancel`: flags to raise on turns of the tree. END ends a quarantine,
     closes the turn's waits and answers the mail it leaves unread by `closing`; END of a root frees its conversation and starts
     `retention_ms` for the whole tree. `usage`: absolute (input, output, total) tokens and tool calls of this turn, summed per root
-    in the reply. `confirm`: a store with replicas waits until one has it; `Saved.confirmed` tells.
+    in the reply. `confirm`: a store with replicas waits until one has it; `Saved.confirmed` tells. `memory`: entries for the
+    memory of `conversation`, the root's, each as WriteMemory appends it, with `relay`.
     """
 
     turn: str
@@ -307,7 +309,10 @@ class WriteMemory(Op, frozen=True, kw_only=True):
     """Write one entry of a conversation's memory.
 
     Without `expected`: appended; a known id -> Done, and nothing changes. With `expected`: a known id of that version is
-    replaced in its place, the version grows by one -> Done; of another version, or unknown -> Conflict (version, or -1).
+    replaced in its place, the version grows by one -> Done; of the next version with this very content (a repetition) -> Done,
+    and nothing changes; of another version, or unknown -> Conflict (version, or -1).
+
+    `relay`: the entry waits to be passed on (ReadRelay). One that waits goes on waiting when it is replaced, also without `relay`.
     """
 
     conversation: str
@@ -342,14 +347,17 @@ class ClearMemory(Op, frozen=True, kw_only=True):
 
 
 class Relays(Op, frozen=True, kw_only=True):
-    """Read which conversations have changes to pass on, the longest waiting first, that wait since `before` (ms). Conversations."""
+    """Read which conversations have changes to pass on, and wait since `before` (ms) or longer. Conversations.
+
+    The longest waiting first; of those that wait since the same time, by name.
+    """
 
     before: int
     limit: int = 64
 
 
 class ReadRelay(Op, frozen=True, kw_only=True):
-    """Read entries that were written for passing on and are not yet passed on, by their newest change. Memory."""
+    """Read entries that were written for passing on and are not yet passed on, oldest first by their newest change. Memory."""
 
     conversation: str
     limit: int = 64
@@ -358,7 +366,8 @@ class ReadRelay(Op, frozen=True, kw_only=True):
 class Relayed(Op, frozen=True, kw_only=True):
     """Everything up to a change (of those that ReadRelay gave) has been passed on. Done.
 
-    The conversation leaves Relays when nothing newer is waiting; else it counts as waiting since now.
+    The conversation leaves Relays when nothing newer is waiting; else it counts as waiting since now. A change before ClearMemory
+    says nothing of what was written after it.
     """
 
     conversation: str
@@ -373,7 +382,10 @@ class ReadNote(Op, frozen=True, kw_only=True):
 
 
 class WriteNote(Op, frozen=True, kw_only=True):
-    """Replace a note whose version is `expected` (0: there is none yet). Done | Conflict (with its version)."""
+    """Replace a note whose version is `expected` (0: there is none yet). Done | Conflict (with its version).
+
+    The version grows by one. A note of the next version with this very body (a repetition) -> Done.
+    """
 
     conversation: str
     name: str

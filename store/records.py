@@ -61,7 +61,8 @@ class MemoryEntry(Row, frozen=True):
     """An entry as it is stored.
 
     `place` is its place in the conversation, from 1; `version` counts how often it was replaced; `change` is the number of the
-    newest change of it, from 1, in the order of all changes of the conversation; `at` is the store time of its first writing.
+    newest change of it, in the order of all changes of the conversation: the store time (ms), or one more than the last number,
+    whichever is greater, so that numbers are not used again after ClearMemory; `at` is the store time of its first writing.
     """
 
     id: str
