@@ -21,14 +21,17 @@ class Create(Op, frozen=True, kw_only=True):
     Order: id exists with the same digest -> Existing; with another -> KeyReused; conversation has an open turn -> as
     `when_busy` says; else Claimed (with `claim`) or Created. A repeated Create by the same activation gets Claimed again.
 
-    An open turn, and ``refuse`` -> Busy. ``queue``: `room` turns are queued already -> Busy; else the turn is stored at the
-    end of the conversation's queue -> Queued. ``supersede``: as Cancel with `cause` on the open turn and on every queued
-    one (which leave the queue), then the turn is stored as the only queued one -> Queued.
+    An open turn, and ``refuse`` -> Busy. ``queue``: `room` turns or more are queued already -> Busy; else the turn is
+    stored at the end of the conversation's queue -> Queued. ``supersede`` (`room` does not count): as Cancel with `cause` on
+    the open turn, then on every queued one in their order (which leave the queue), then the turn is stored as the only queued
+    one -> Queued. A turn that is queued is never owned by this Create, with `claim` either.
 
-    A queued turn has no wake and cannot be claimed (NotDue), whatever is delivered to it, until it is the conversation's open
-    turn or its cancel flag is up (Cancel takes it out of the queue). Whatever ends the open turn (END, Discard) makes the head
-    of the queue the open turn, runnable now whatever its `wake` says, in the same step; a turn that ends while it is queued
-    leaves the queue. `claim` owns no queued turn.
+    A queued turn is of state S and has no wake, whatever `new.wake` says. Mail to it (Deliver, Save.deliver) is stored and
+    seen as any other, but does not wake it, and no `claim` fits; Claim answers NotDue (wake None). It leaves the queue in two
+    ways. *Promoted*: whatever ends the conversation's open turn (END, Discard) makes the head of the queue the open turn,
+    runnable now, and rings "work" for it, in the same step. *Cancelled* (Cancel, Save.cancel, supersede): its flag goes up, it
+    is out of the queue and runnable now; it never becomes the open turn, and its end leaves the open turn as it is: an end
+    frees the conversation only where its open-turn entry names the turn that ends.
     """
 
     new: NewTurn
@@ -44,8 +47,8 @@ class Deliver(Op, frozen=True, kw_only=True):
     Order: receipt of `mail.command_id` in the tree -> Known("command"); no such turn -> Gone; receipt of `mail.wait_id`
     (a wait has one when it has ended) -> Known("wait"); a reply under message_id -> Replied; same message_id seen
     before -> Claimed where `claim` fits, else Delivered (not `fresh`); terminal -> Closed; `cap` unread already ->
-    Full; else stored: wake = now (or earlier) where nobody owns it and it is not parked, then Claimed where `claim`
-    fits, else Delivered. Runtime mail (`command_id` None and `runtime`) ignores the cap.
+    Full; else stored: wake = now (or earlier) where nobody owns it and it is neither parked nor queued, then Claimed where
+    `claim` fits, else Delivered. Runtime mail (`command_id` None and `runtime`) ignores the cap.
 
     `claim` fits where Claim would answer Claimed.
     """
@@ -59,6 +62,8 @@ class Deliver(Op, frozen=True, kw_only=True):
 
 class Cancel(Op, frozen=True, kw_only=True):
     """Raise a turn's cancel flag (first cause wins); with `claim` as in Deliver. A quarantined turn is woken by it.
+
+    A queued turn leaves its queue and is woken (see Create); so `claim` may fit.
 
     Gone | Closed | Claimed | Delivered (`fresh` false where the flag was up already, or acknowledged). Repeated while
     the flag is open, it wakes a turn that was parked since.
@@ -102,9 +107,13 @@ class Save(Op, frozen=True, kw_only=True):
     `create`: children, runnable now, born with the flag where this turn has an open or acknowledged one. `deliver`: runtime mail to
     turns of the tree (dropped where terminal or absent). `cancel`: flags to raise on turns of the tree. END ends a quarantine,
     closes the turn's waits and answers the mail it leaves unread by `closing`; END of a root frees its conversation and starts
-    `retention_ms` for the whole tree. `usage`: absolute (input, output, total) tokens and tool calls of this turn, summed per root
-    in the reply. `confirm`: a store with replicas waits until one has it; `Saved.confirmed` tells. `memory`: entries for the
-    memory of `conversation`, the root's, each as WriteMemory appends it, with `relay`.
+    `retention_ms` for the whole tree. An end that frees a conversation opens it for the head of its queue (see Create).
+    `usage`: absolute (input, output, total) tokens and tool calls of this turn, summed per root
+    in the reply. `confirm`: a store with replicas waits until one has it; `Saved.confirmed` tells.
+
+    `memory`: entries of the conversation `conversation` (given where there is memory), written in their order: an unknown id
+    is appended; a known one is replaced in its place, with a new change, its version grows by one; where the entry has this
+    body and `shown` already, nothing changes (not even what `relay` would). `relay`: what is written waits to be passed on.
     """
 
     turn: str
@@ -300,19 +309,20 @@ class OpenTurn(Op, frozen=True, kw_only=True):
 
 
 class ListQueue(Op, frozen=True, kw_only=True):
-    """Read a conversation's queued turns, in their order. DueTurns (`next` is None)."""
+    """Read a conversation's queued turns, all of them, in their order. DueTurns (`next` is None)."""
 
     conversation: str
 
 
 class WriteMemory(Op, frozen=True, kw_only=True):
-    """Write one entry of a conversation's memory.
+    """Write one entry of a conversation's memory, and let it wait to be passed on with `relay`.
 
-    Without `expected`: appended; a known id -> Done, and nothing changes. With `expected`: a known id of that version is
-    replaced in its place, the version grows by one -> Done; of the next version with this very content (a repetition) -> Done,
-    and nothing changes; of another version, or unknown -> Conflict (version, or -1).
+    Without `expected`: an unknown id is appended; a known one -> Done, and nothing changes. With `expected`: a known id of
+    that version is replaced in its place, with a new change, its version grows by one -> Done (though the body be the same);
+    of the version after `expected`, with this body and `shown` -> Done, and nothing changes (it is this write, sent again);
+    of another version, or unknown -> Conflict (version, or -1).
 
-    `relay`: the entry waits to be passed on (ReadRelay). One that waits goes on waiting when it is replaced, also without `relay`.
+    Memory does not expire and is independent of turns: they may be over, dropped, or never have been.
     """
 
     conversation: str
@@ -322,9 +332,10 @@ class WriteMemory(Op, frozen=True, kw_only=True):
 
 
 class ReadMemory(Op, frozen=True, kw_only=True):
-    """Read entries of a conversation: the newest `limit` before the entry `before` (all where None or unknown). Memory.
+    """Read entries of a conversation: the newest `limit` by place before the entry `before` (of all where None or unknown). Memory.
 
-    With `shown` only those that models may see, and the limit counts only these. Oldest first in the reply.
+    With `shown` only those that models may see: neither `limit` nor `more` counts others (`before` may be one). Oldest first in
+    the reply; `more` tells whether there are such entries before them.
     """
 
     conversation: str
@@ -341,15 +352,17 @@ class FindMemory(Op, frozen=True, kw_only=True):
 
 
 class ClearMemory(Op, frozen=True, kw_only=True):
-    """Drop a conversation's memory, notes and relay. Done."""
+    """Drop a conversation's memory, notes and relay, and nothing of its turns or queue. Done, also where there is nothing."""
 
     conversation: str
 
 
 class Relays(Op, frozen=True, kw_only=True):
-    """Read which conversations have changes to pass on, and wait since `before` (ms) or longer. Conversations.
+    """Read which conversations have entries that wait to be passed on, since `before` (ms, inclusive) or longer. Conversations.
 
-    The longest waiting first; of those that wait since the same time, by name.
+    The longest waiting first, then by name. An entry waits from a write with `relay` until Relayed names its newest change or a
+    later one; a write to an entry that waits, with `relay` or not, leaves it waiting with the new change. A conversation waits
+    since the store time of the write that made an entry wait where none did, or as Relayed says.
     """
 
     before: int
@@ -357,17 +370,20 @@ class Relays(Op, frozen=True, kw_only=True):
 
 
 class ReadRelay(Op, frozen=True, kw_only=True):
-    """Read entries that were written for passing on and are not yet passed on, oldest first by their newest change. Memory."""
+    """Read entries that wait to be passed on, each once, as they are now, by their newest change, the oldest first. Memory.
+
+    `more` tells whether others wait behind them.
+    """
 
     conversation: str
     limit: int = 64
 
 
 class Relayed(Op, frozen=True, kw_only=True):
-    """Everything up to a change (of those that ReadRelay gave) has been passed on. Done.
+    """All entries that wait with a change up to `change` have been passed on: they wait no longer. Done.
 
-    The conversation leaves Relays when nothing newer is waiting; else it counts as waiting since now. A change before ClearMemory
-    says nothing of what was written after it.
+    The conversation leaves Relays where none waits any more; else it counts as waiting since now. Where there was none to end
+    (it was said before), nothing changes. A change before ClearMemory says nothing of what was written after it.
     """
 
     conversation: str
@@ -382,9 +398,9 @@ class ReadNote(Op, frozen=True, kw_only=True):
 
 
 class WriteNote(Op, frozen=True, kw_only=True):
-    """Replace a note whose version is `expected` (0: there is none yet). Done | Conflict (with its version).
+    """Write a note whose version is `expected` (0: there is none yet); its version grows by one. Done | Conflict (version, or 0).
 
-    The version grows by one. A note of the next version with this very body (a repetition) -> Done.
+    A note of the version after `expected` with this body -> Done, and nothing changes (it is this write, sent again).
     """
 
     conversation: str

@@ -60,9 +60,10 @@ class MemoryRow(Row, frozen=True):
 class MemoryEntry(Row, frozen=True):
     """An entry as it is stored.
 
-    `place` is its place in the conversation, from 1; `version` counts how often it was replaced; `change` is the number of the
-    newest change of it, in the order of all changes of the conversation: the store time (ms), or one more than the last number,
-    whichever is greater, so that numbers are not used again after ClearMemory; `at` is the store time of its first writing.
+    `place` is its place in the conversation, from 1; `version` counts how often it was replaced, from 0; `at` is the store time
+    of its first writing. `change` is the number of its newest change: each change of a conversation gets the last number + 1, or
+    the store time (ms) if that is greater, so that numbers do not come again after the memory was cleared, or the store has
+    forgotten its newest changes.
     """
 
     id: str
@@ -92,7 +93,7 @@ class Events(msgspec.Struct, gc=False, frozen=True):
 class NewTurn(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """A turn to be created. `digest` is of (agent id, input); `wake` 0 means now, `None` never by itself.
 
-    A root with a `conversation` takes that conversation's open-turn entry.
+    A root with a `conversation` takes that conversation's open-turn entry, or a place in its queue.
     """
 
     turn: str

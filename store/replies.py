@@ -32,7 +32,7 @@ class KeyReused(Reply, frozen=True):
 
 
 class Busy(Reply, frozen=True):
-    """The conversation has an open turn; `queued` is how many wait behind it where the queue is full, else 0."""
+    """The conversation has an open turn; `queued` is how many wait behind it where that is too many (``queue``), else 0."""
 
     turn: str
     status: str
@@ -299,7 +299,7 @@ class Conversations(Reply, frozen=True):
 
 
 class Noted(Reply, frozen=True):
-    """A note and its version."""
+    """A note and its version (1 when it is new)."""
 
     version: int
     body: bytes | None = None
