@@ -13,7 +13,7 @@ from ..actors.agent import Agent
 from ..actors.chat import Usage
 from ..actors.errors import LeaseLost, SnapshotTooLarge, StoreUnavailable, VersionConflict
 from ..actors.events import EventType
-from ..actors.machine import limits
+from ..actors.machine import limits, texts
 from ..actors.machine import messages as m
 from ..actors.machine.advance import next_deadline
 from ..actors.machine.draft import (
@@ -33,7 +33,8 @@ from ..actors.record import JsonObject
 from ..actors.turn import Failure, TurnState, Used
 from ..actors.used import minus
 from ..store import base, codec
-from . import effects, persist
+from . import attempts, effects, persist
+from .guard import failure_of
 from .host import Host
 from .intake import Intake
 from .log import log
@@ -319,9 +320,9 @@ class Actor:
     def _failed(self, batch: list[m.Message]) -> Draft:
         """Throw a step away and fail the turn; commands of the step find it closed, and its calls are known to have ended."""
         assert self._fault is not None
-        failure = effects.failure_of(self._fault)
+        failure = failure_of(self._fault)
         kept: list[m.Message] = [message for message in batch if isinstance(message, m.Received)]
-        text = effects.texts.failed("error", "What the call ended with cannot be stored.")
+        text = texts.failed("error", "What the call ended with cannot be stored.")
         kept += [
             m.ToolFailed(message.call_id, message.attempt, "error", failure, text)
             for message in batch
@@ -422,7 +423,7 @@ class Actor:
 
     def _tell_spent(self, action: RunTool) -> None:
         why = "the budget of the tree was used up by others at the same time"
-        text = effects.texts.failed("budget_exceeded", "The call was not started: the budget is used up.")
+        text = texts.failed("budget_exceeded", "The call was not started: the budget is used up.")
         self.mailbox.tell(m.ToolFailed(action.call_id, action.attempt, "spent", Failure("BudgetExceeded", why), text))
 
     def _start_tool(self, action: RunTool, *, flagged: bool, unconfirmed: bool) -> None:
@@ -432,14 +433,14 @@ class Actor:
         if not self.owns():
             return self.lose()
         if flagged:
-            text = effects.texts.failed("cancelled", "The call was not started.")
+            text = texts.failed("cancelled", "The call was not started.")
             self.mailbox.tell(m.ToolFailed(call.id, call.attempt, "interrupted", Failure("Cancelled", "not started"), text))
             return None
         if unconfirmed and call.effect == "once":
             self.mailbox.tell(m.NotStarted(call.id, call.attempt, "no replica of the store has confirmed its start"))
             return None
         self.note_started(m.Start(call.id, call.attempt, call.effect))
-        self._start(effects.run_tool(self, call), f"tool {call.id}")
+        self._start(attempts.run_tool(self, call), f"tool {call.id}")
         return None
 
     def _start(

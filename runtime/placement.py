@@ -21,7 +21,7 @@ from ..actors.turn import SCHEMA, TurnState
 from ..store import base, codec
 from .actor import Actor
 from .agents import Agents
-from .effects import TimeLimit
+from .guard import TimeLimit
 from .homes import Homes
 from .host import Host
 from .leases import Leases

@@ -17,7 +17,7 @@ from ..actors.history import readable
 from ..actors.record import duration
 from ..actors.window import Selection, View, select, suffices
 from ..store import base, codec
-from .effects import TimeLimit, stray
+from .guard import TimeLimit, stray
 from .log import log
 
 if TYPE_CHECKING:
