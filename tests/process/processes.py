@@ -70,6 +70,10 @@ class Worker:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
     def ask(self, do: str, **request: Any) -> Request:
         """Ask, without waiting for the answer."""
         self._count += 1
@@ -139,7 +143,7 @@ class Worker:
 
     def close(self) -> None:
         """End the process in whatever state it is, and let go of its pipes."""
-        if self._process.poll() is None:
+        if self.alive:
             self._process.kill()
             self._process.wait()
         self._reader.join()

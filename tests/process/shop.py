@@ -10,10 +10,10 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from turnhold import Agent, ExecutionPolicy, Tool, ToolContext, tool
+from turnhold import Agent, AiMessage, Budget, ExecutionPolicy, Tool, ToolCall, ToolContext, Usage, tool
 from turnhold.models import ScriptedModel, call
 
 _event: Callable[..., None]
@@ -110,6 +110,33 @@ def _agent(id: str, *tools: Tool, calls: int = 1, **options: Any) -> Agent:
     return Agent(id, model=ScriptedModel(first, last), tools=tools, **options)
 
 
+def _spends(id: str, *names: str, tools: Sequence[Tool] = (), **options: Any) -> Agent:
+    """An agent whose every reply costs ten tokens: first one call of each of these tools, if there are any, then text."""
+
+    async def reply(request: Any) -> Any:
+        await _model(request)
+        if request.iteration > 1 or not names:
+            return AiMessage(f"{id} done", usage=Usage(10))
+        calls = [ToolCall(f"call_1_{at}", name, {"input": "please"} if name != "pay" else {}) for at, name in enumerate(names)]
+        return AiMessage("", tuple(calls), usage=Usage(10))
+
+    return Agent(id, model=ScriptedModel(reply, reply), tools=tools, **options)
+
+
+def family() -> Agent:
+    """An agent whose three tools are agents: one just answers, one has a tool that runs once, one has a tool to be approved.
+
+    The budget is what the tree needs, to the token and to the call.
+    """
+    kids = [
+        _spends("plain"),
+        _spends("careful", "pay", tools=[tool(pay, effect="once")]),
+        _spends("gated", "pay", tools=[tool(pay, approval=True)]),
+    ]
+    policy = ExecutionPolicy(budget=Budget(max_total_tokens=70, max_tool_calls=5))
+    return _spends("family", *(kid.id for kid in kids), tools=[kid.as_tool() for kid in kids], policy=policy)
+
+
 def agents(version: str = "1") -> list[Agent]:
     """Return the agents, new ones for each runtime."""
     free = tool(pay, name="pay_now", approval=False, effect="repeatable")
@@ -125,5 +152,6 @@ def agents(version: str = "1") -> list[Agent]:
         Agent("talk", model=ScriptedModel("hello")),
         _agent("poison-tool", tool(poison, approval=False, effect="repeatable"), policy=twice),
         Agent("poison-model", model=ScriptedModel(_poisoned), policy=once),
+        family(),
     ]
     return [agent.replace(version=version) for agent in found]

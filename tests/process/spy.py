@@ -78,11 +78,25 @@ class SpyStore:
 
 
 class Point:
-    """A place where something happens once: this process is stopped, or it (or the one with that pid) is killed."""
+    """A place where something happens once: this process is stopped, or it (or the one with that pid) is killed.
 
-    def __init__(self, how: str, op: str, when: str, nth: int = 1, turn: str | None = None, pid: int | None = None) -> None:
+    `version` counts the saves of a turn whoever makes them; of all processes with the same `mark`, a file, one is struck.
+    """
+
+    def __init__(
+        self,
+        how: str,
+        op: str,
+        when: str,
+        nth: int = 1,
+        turn: str | None = None,
+        pid: int | None = None,
+        version: int | None = None,
+        mark: str = "",
+    ) -> None:
         self.how, self.pid = how, pid
         self._op, self._when, self._left, self._turn = op, when, nth, turn
+        self._version, self._mark = version, mark
 
     def fits(self, when: str, op: Op) -> bool:
         """Tell whether this call is the one."""
@@ -90,8 +104,20 @@ class Point:
             return False
         if self._turn is not None and getattr(op, "turn", None) != self._turn:
             return False
+        if self._version is not None and getattr(op, "version", None) != self._version:
+            return False
         self._left -= 1
-        return self._left == 0
+        return self._left == 0 and self._first()
+
+    def _first(self) -> bool:
+        """Tell whether no other process was struck before."""
+        if not self._mark:
+            return True
+        try:
+            os.close(os.open(self._mark, os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            return False
+        return True
 
 
 class SpyConnection:

@@ -75,6 +75,9 @@ def seen(view: TurnView) -> dict[str, Any]:
         "owner": None if view.owner is None else {"node": view.owner.node, "until": view.owner.until.timestamp()},
         "cancel_requested": view.cancel_requested,
         "quarantine": None if view.quarantine is None else view.quarantine.reason,
+        "agent": view.agent_id,
+        "tokens": view.usage.total_tokens,
+        "tool_calls": view.tool_call_count,
     }
 
 
@@ -263,6 +266,10 @@ class Worker:
 
     async def history(self, turn: str) -> list[list[str]]:
         return [[type(message).__name__, getattr(message, "content", "")] for message in await self.ref(turn).history()]
+
+    async def children(self, turn: str) -> list[dict[str, Any]]:
+        """Return the direct children as they are seen, each with its id."""
+        return [{"id": ref.id, **seen(await ref.view())} for ref in await self.ref(turn).children()]
 
     async def inbox(self) -> list[str]:
         """Return the ids of all open waits, page by page."""
