@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from . import base
@@ -11,10 +11,11 @@ from .base import Mode, Op, Reply, Save
 Rings: TypeAlias = "tuple[tuple[str, str], ...]"
 
 
-def rings(op: Op, reply: Reply) -> Rings:
-    """Return the bells for an operation that got this reply."""
+def rings(op: Op, reply: Reply, roused: Sequence[str] = ()) -> Rings:
+    """Return the bells for an operation that got this reply and made `roused` runnable beside what it names."""
     rule = _RULES.get(type(op))
-    return () if rule is None else rule(op, reply)
+    own = () if rule is None else rule(op, reply)
+    return (*own, *(("work", turn) for turn in roused)) if roused else own
 
 
 def _save(op: Save, reply: Reply) -> Rings:

@@ -66,7 +66,7 @@ class MemoryConnection:
     async def call(self, op: Op) -> Reply:
         """Apply an operation; never suspends."""
         reply = self._apply(op, self._clock())
-        for kind, turn in rings(op, reply):
+        for kind, turn in rings(op, reply, self._store.core.roused):
             for bell in list(self._store.bells):
                 bell(kind, turn)
         return reply

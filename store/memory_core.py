@@ -18,5 +18,6 @@ class MemoryCore(MemoryReads):
     def apply(self, op: Op, now: int) -> Reply:
         """Apply one operation at `now`, or at the greatest time seen so far."""
         self._now = max(self._now, now)
+        self.roused.clear()
         reply: Reply = getattr(self, OPERATIONS[type(op)])(op, self._now)
         return reply

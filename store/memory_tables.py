@@ -11,6 +11,7 @@ import msgspec
 from ..actors.ids import root_of
 from . import base
 from .base import Mail, NewTurn, Reply, WaitRow
+from .memory_entries import MemoryEntries
 from .order import SortedIndex
 from .rules import Rules
 from .tables import NODES_MS, REPLIES_MS, SEEN_MS, ReceiptKey, Record
@@ -41,14 +42,17 @@ class Tree(msgspec.Struct, gc=False):
     usage: tuple[int, int, int, int] = (0, 0, 0, 0)
 
 
-class MemoryTables(Rules[MemoryRecord]):
+class MemoryTables(MemoryEntries, Rules[MemoryRecord]):
     """The tables and indexes."""
 
     def __init__(self) -> None:
+        super().__init__()
+        self.roused: list[str] = []
         self._now = 0
         self._turns: dict[str, MemoryRecord] = {}
         self._trees: dict[str, Tree] = {}
         self._open: dict[str, str] = {}
+        self._queues: dict[str, dict[str, None]] = {}
         self._owned: dict[str, None] = {}
         self._wakes: SortedIndex[str] = SortedIndex()
         self._waits: SortedIndex[WaitRow] = SortedIndex()
@@ -187,6 +191,24 @@ class MemoryTables(Rules[MemoryRecord]):
             self._open.pop(conversation, None)
         else:
             self._open[conversation] = turn
+
+    def is_queued(self, record: MemoryRecord) -> bool:
+        return record.turn in self._queues.get(record.conversation or "", ())
+
+    def enqueue(self, record: MemoryRecord) -> None:
+        self._queues.setdefault(record.conversation or "", {})[record.turn] = None
+
+    def dequeue(self, record: MemoryRecord) -> None:
+        queue = self._queues[record.conversation or ""]
+        del queue[record.turn]
+        if not queue:
+            del self._queues[record.conversation or ""]
+
+    def queue_of(self, conversation: str, limit: int | None = None) -> tuple[str, ...]:
+        return tuple(islice(self._queues.get(conversation, ()), limit))
+
+    def queue_length(self, conversation: str) -> int:
+        return len(self._queues.get(conversation, ()))
 
     def total_usage(self, record: MemoryRecord) -> tuple[int, int, int, int]:
         tree, used, was = self._trees[record.root], record.usage, record.counted

@@ -8,13 +8,19 @@ from __future__ import annotations
 from ..actors.ids import root_of
 from . import base
 from .base import ClaimBy, Mail, Mode, Op, Reply, Save
+from .entries import EntryRules
 from .tables import R, Tables
 
 BACK_OFF_LIMIT_MS = 60_000
 
 
-class Rules(Tables[R]):
-    """The operations that write."""
+class Rules(EntryRules, Tables[R]):
+    """The operations that write.
+
+    `roused` are turns that the last operation made runnable without naming them: those that wait for a bell.
+    """
+
+    roused: list[str]
 
     def create(self, op: base.Create, now: int) -> Reply:
         """Create a root turn."""
@@ -29,8 +35,7 @@ class Rules(Tables[R]):
         if new.conversation is not None:
             busy = self.open_turn_of(new.conversation)
             if busy is not None:
-                other = self.find_turn(busy)
-                return base.Busy(busy, "" if other is None else other.status)
+                return self._wait_behind(busy, new.conversation, op, now)
             self.set_open_turn(new.conversation, new.turn)
         record = self.add_turn(new, now)
         if op.claim is not None and record.runs_by(op.claim):
@@ -68,6 +73,8 @@ class Rules(Tables[R]):
             return base.Closed(record.status)
         fresh = record.cancel is None and record.cancel_acked is None
         if fresh:
+            if self._queued(record):
+                self.dequeue(record)
             record.cancel = op.cause
         stuck = record.cancel is not None and record.wake is None  # its owner parked it without taking the flag
         return self._rouse_or_own(record, op.claim, now, rouse=fresh or stuck, fresh=fresh)
@@ -194,11 +201,34 @@ class Rules(Tables[R]):
         root = root_of(op.turn)
         return base.Found(tuple(self.read_reply(root, message_id) for message_id in op.message_ids))
 
+    def list_queue(self, op: base.ListQueue, now: int) -> Reply:
+        """Read a conversation's queue."""
+        return base.DueTurns(self.queue_of(op.conversation), None, now)
+
     def open_turn(self, op: base.OpenTurn, now: int) -> Reply:
         """Read a conversation's entry."""
         turn = self.open_turn_of(op.conversation)
         record = None if turn is None else self.find_turn(turn)
         return base.Opened(turn, None if record is None else record.status)
+
+    def _wait_behind(self, busy: str, conversation: str, op: base.Create, now: int) -> Reply:
+        """Do what a start says for the case that its conversation has an open turn."""
+        if op.when_busy == "supersede":
+            for turn in (busy, *self.queue_of(conversation)):
+                self.cancel(base.Cancel(turn=turn, cause=op.cause), now)
+                self.roused.append(turn)
+        else:
+            queued = self.queue_length(conversation) if op.when_busy == "queue" else 0
+            if op.when_busy == "refuse" or queued >= op.room:
+                other = self.find_turn(busy)
+                return base.Busy(busy, "" if other is None else other.status, queued)
+        self.enqueue(self.add_turn(op.new, now))
+        return base.Queued(now)
+
+    def _queued(self, record: R) -> bool:
+        """Tell whether a turn stands in its conversation's queue; the store is asked only where it may."""
+        waits = record.state == "S" and record.wake is None and record.epoch == 0  # it has never had an owner
+        return waits and record.conversation is not None and record.turn == record.root and self.is_queued(record)
 
     def _own(self, record: R, by: ClaimBy, now: int) -> base.Claimed:
         if record.activation != by.activation:
@@ -227,13 +257,13 @@ class Rules(Tables[R]):
         record.state = state
 
     def _schedule(self, record: R, wake: int | None, now: int) -> None:
+        """Say when a new turn may run."""
         if wake is not None and wake <= now:
-            self._rouse(record, now)
-        else:
-            self.set_wake(record, wake)
+            record.state, wake = "R", now
+        self.set_wake(record, wake)
 
     def _rouse(self, record: R, now: int) -> None:
-        if record.activation is None and not record.parked:
+        if record.activation is None and not record.parked and not self._queued(record):
             record.state = "R"
             if record.wake is None or record.wake > now:
                 self.set_wake(record, now)
@@ -241,7 +271,7 @@ class Rules(Tables[R]):
     def _rouse_or_own(self, record: R, claim: ClaimBy | None, now: int, *, rouse: bool, fresh: bool) -> Reply:
         if claim is not None and record.state != "T":
             if record.activation is None:
-                due = rouse or (record.wake is not None and record.wake <= now)
+                due = (rouse and not self._queued(record)) or (record.wake is not None and record.wake <= now)
                 fits = due and not record.parked and record.runs_by(claim)
             else:
                 fits = record.activation == claim.activation
@@ -298,6 +328,8 @@ class Rules(Tables[R]):
             self._send(turn, mail, now)
         for turn, why in op.cancel:
             self.cancel(base.Cancel(turn=turn, cause=why), now)
+        if op.memory and op.conversation is not None:
+            self.remember(op.conversation, op.memory, now, relay=op.relay)
 
     def _settle(self, record: R, op: Save, now: int) -> bool:
         """Do what the mode says with ownership; tell whether the turn is still owned."""
@@ -340,8 +372,17 @@ class Rules(Tables[R]):
         self.drop_waits(record)
         if record.turn == record.root:
             self.set_expiry(record, now + retention_ms)
-            if record.conversation is not None:
-                self.set_open_turn(record.conversation, None)
+            if record.conversation is not None and self.open_turn_of(record.conversation) == record.turn:
+                self._free(record.conversation, now)
+
+    def _free(self, conversation: str, now: int) -> None:
+        """Open a conversation for the head of its queue; in the same step as the end, so that nobody comes between."""
+        head = next(iter(self.queue_of(conversation, 1)), None)
+        self.set_open_turn(conversation, head)
+        if head is not None and (record := self.find_turn(head)) is not None:
+            self.dequeue(record)
+            self._schedule(record, now, now)
+            self.roused.append(head)
 
 
 def back_off(crashes: int, step_ms: int) -> int:
@@ -373,6 +414,16 @@ OPERATIONS: dict[type[Op], str] = {
     base.ListWaits: "list_waits",
     base.ListTurns: "list_turns",
     base.OpenTurn: "open_turn",
+    base.ListQueue: "list_queue",
+    base.WriteMemory: "write_memory",
+    base.ReadMemory: "read_memory",
+    base.FindMemory: "find_memory",
+    base.ClearMemory: "clear_memory",
+    base.Relays: "relays",
+    base.ReadRelay: "read_relay",
+    base.Relayed: "relayed",
+    base.ReadNote: "read_note",
+    base.WriteNote: "write_note",
     base.Beat: "beat",
     base.ListNodes: "list_nodes",
     base.Prune: "prune",

@@ -179,7 +179,7 @@ class InlineConnection(Quiet):
             reply = self._core.apply(with_key(op, self._lock.key), self._clock())
         except sqlite3.Error as fault:
             raise StoreUnavailable(f"SQLite: {fault}") from fault
-        if bells := rings(op, reply):
+        if bells := rings(op, reply, self._core.roused):
             self.ring(bells)
             for other in _others(self._path, self):
                 other.ring(bells)

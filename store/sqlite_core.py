@@ -13,13 +13,15 @@ from .base import Op, Reply
 from .rules import OPERATIONS
 from .sqlite_reads import SqliteReads
 
-FORMAT = 1
+LAYOUT = ("schema", "conversations")  # what each format added to the one before it
+FORMAT = len(LAYOUT)
 OLDEST_SQLITE = (3, 37, 0)
 BUSY_MS = 3_000
 READS = frozenset(
     {
         *(base.ReadMail, base.Find, base.Look, base.ReadHistory, base.ReadEvents, base.ReadReplies, base.Versions, base.Due),
-        *(base.Expired, base.ListWaits, base.ListTurns, base.OpenTurn, base.ListNodes),
+        *(base.Expired, base.ListWaits, base.ListTurns, base.OpenTurn, base.ListNodes, base.ListQueue, base.ReadMemory),
+        *(base.FindMemory, base.Relays, base.ReadRelay, base.ReadNote),
     }
 )
 
@@ -33,7 +35,7 @@ class SqliteCore(SqliteReads):
 
     @classmethod
     def open(cls, path: Path, *, synchronous: str = "FULL") -> SqliteCore:
-        """Open a file, and lay out its tables if it is new.
+        """Open a file, and lay out its tables if it is new, or those that its older format lacks.
 
         :raises StoreUnavailable: if it cannot be opened, is of an unknown format, or SQLite is too old.
         """
@@ -62,6 +64,7 @@ class SqliteCore(SqliteReads):
 
     def apply(self, op: Op, now: int) -> Reply:
         """Apply one operation in its own transaction. :raises sqlite3.Error: if it could not be committed."""
+        self.roused.clear()
         return self._transact((op,), now)[0]
 
     def apply_all(self, ops: Sequence[Op], now: int) -> list[Reply | Exception]:
@@ -69,6 +72,10 @@ class SqliteCore(SqliteReads):
 
         :raises sqlite3.Error: if nothing could be committed.
         """
+        self.roused.clear()
+        return self._apply_all(ops, now)
+
+    def _apply_all(self, ops: Sequence[Op], now: int) -> list[Reply | Exception]:
         try:
             return list(self._transact(ops, now))
         except sqlite3.OperationalError:
@@ -77,7 +84,7 @@ class SqliteCore(SqliteReads):
             if len(ops) == 1:
                 return [fault]
             # nothing was committed: find out which one it was
-            return [self.apply_all((op,), now)[0] for op in ops]
+            return [self._apply_all((op,), now)[0] for op in ops]
 
     def close(self) -> None:
         """Close the connection."""
@@ -86,6 +93,7 @@ class SqliteCore(SqliteReads):
     def _transact(self, ops: Sequence[Op], now: int) -> list[Reply]:
         run, reads = self._run, all(type(op) in READS for op in ops)
         run("BEGIN" if reads else "BEGIN IMMEDIATE")
+        roused = len(self.roused)
         try:
             stored: int = run("SELECT value FROM meta WHERE key = 'now'").fetchone()[0]
             self._now = now = max(now, stored, self._now)
@@ -99,6 +107,7 @@ class SqliteCore(SqliteReads):
             run("COMMIT")
         except BaseException:
             self._connection.rollback()
+            del self.roused[roused:]
             raise
         finally:
             self.forget()
@@ -107,7 +116,7 @@ class SqliteCore(SqliteReads):
 
 def _prepare(connection: sqlite3.Connection, synchronous: str) -> None:
     run = connection.execute
-    _is_ours(connection)  # before a byte of the file is changed
+    _format(connection)  # before a byte of the file is changed
     (mode,) = run("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise StoreUnavailable(f"needs a local disk: journal mode {mode} instead of WAL")
@@ -115,37 +124,38 @@ def _prepare(connection: sqlite3.Connection, synchronous: str) -> None:
         run(f"PRAGMA {setting}")
     run("BEGIN IMMEDIATE")
     try:
-        if not _is_ours(connection):
-            _create(connection)
+        for name in LAYOUT[_format(connection) :]:
+            _lay_out(connection, name)
         run("COMMIT")
     except BaseException:
         connection.rollback()
         raise
 
 
-def _is_ours(connection: sqlite3.Connection) -> bool:
-    """Tell whether the file has our tables; False means that it is empty.
+def _format(connection: sqlite3.Connection) -> int:
+    """Return the format of a file's tables, 0 where it is empty.
 
-    :raises StoreUnavailable: if it has others, or ours of another format.
+    :raises StoreUnavailable: if it has others, or ours of a format that is not known here.
     """
     run = connection.execute
     if not run("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-        return False
+        return 0
     try:
         row = run("SELECT value FROM meta WHERE key = 'format'").fetchone()
     except sqlite3.OperationalError as fault:
         if "no such" not in str(fault):
             raise
         raise StoreUnavailable("it is another program's database") from fault
-    if row is None or row[0] != FORMAT:
+    if row is None or not 0 < row[0] <= FORMAT:
         raise StoreUnavailable(f"its format is {'none' if row is None else row[0]}, this release knows {FORMAT}")
-    return True
+    return int(row[0])
 
 
-def _create(connection: sqlite3.Connection) -> None:
-    schema = resources.files(__package__ or "").joinpath("sql/schema.sql").read_text(encoding="utf-8")
+def _lay_out(connection: sqlite3.Connection, name: str) -> None:
+    schema = resources.files(__package__ or "").joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")
     text = "\n".join(line.partition("--")[0] for line in schema.splitlines())
     for statement in text.split(";"):
         if statement.strip():
             connection.execute(statement)
-    connection.execute("INSERT INTO meta(key, value) VALUES ('format', ?), ('now', 0)", (FORMAT,))
+    connection.execute("INSERT OR IGNORE INTO meta(key, value) VALUES ('now', 0)")
+    connection.execute("INSERT OR REPLACE INTO meta(key, value) VALUES ('format', ?)", (LAYOUT.index(name) + 1,))

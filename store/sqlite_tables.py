@@ -12,6 +12,7 @@ from ..actors.ids import root_of
 from . import base
 from .base import Mail, NewTurn, Reply, WaitRow
 from .rules import Rules
+from .sqlite_entries import SqliteEntries
 from .tables import ReceiptKey, Record
 
 COLUMNS = tuple(name for name in Record.__struct_fields__ if name != "usage")
@@ -50,10 +51,11 @@ class SqliteRecord(Record):
     tail: tuple[bytes, ...] | None = None
 
 
-class SqliteTables(Rules[SqliteRecord]):
+class SqliteTables(SqliteEntries, Rules[SqliteRecord]):
     """The tables, on one connection. `flush` writes the records that an operation has changed."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
+        self.roused: list[str] = []
         self._connection = connection
         self._run = connection.cursor().execute
         self._records: dict[str, SqliteRecord] = {}
@@ -260,7 +262,24 @@ class SqliteTables(Rules[SqliteRecord]):
         if turn is None:
             self._run("DELETE FROM conversations WHERE conversation = ?", (conversation,))
         else:
-            self._run("INSERT INTO conversations(conversation, turn) VALUES (?, ?)", (conversation, turn))
+            self._run("INSERT OR REPLACE INTO conversations(conversation, turn) VALUES (?, ?)", (conversation, turn))
+
+    def is_queued(self, record: SqliteRecord) -> bool:
+        read = "SELECT 1 FROM queue WHERE conversation = ? AND turn = ?"
+        return self._run(read, (record.conversation, record.id)).fetchone() is not None
+
+    def enqueue(self, record: SqliteRecord) -> None:
+        self._run("INSERT INTO queue(conversation, turn) VALUES (?, ?)", (record.conversation, record.id))
+
+    def dequeue(self, record: SqliteRecord) -> None:
+        self._run("DELETE FROM queue WHERE conversation = ? AND turn = ?", (record.conversation, record.id))
+
+    def queue_of(self, conversation: str, limit: int | None = None) -> tuple[str, ...]:
+        read = "SELECT t.turn FROM queue q JOIN turns t ON t.id = q.turn WHERE q.conversation = ? ORDER BY q.turn LIMIT ?"
+        return tuple(turn for (turn,) in self._run(read, (conversation, -1 if limit is None else limit)))
+
+    def queue_length(self, conversation: str) -> int:
+        return self._run("SELECT count(*) FROM queue WHERE conversation = ?", (conversation,)).fetchone()[0]
 
     def total_usage(self, record: SqliteRecord) -> tuple[int, int, int, int]:
         if record.turn == record.root and not record.children:

@@ -162,6 +162,7 @@ class Writer:
         rung = dict.fromkeys(
             bell for op, answer in zip(ops, answers, strict=True) if isinstance(answer, Reply) for bell in rings(op, answer)
         )
+        rung |= dict.fromkeys(("work", turn) for turn in core.roused)
         pairs = [
             (job.waiter, with_name(answer) if isinstance(answer, Reply) else answer)
             for job, answer in zip(jobs, answers, strict=True)

@@ -165,5 +165,25 @@ class Tables(ABC, Generic[R]):
         """Set a conversation's entry."""
 
     @abstractmethod
+    def is_queued(self, record: R) -> bool:
+        """Tell whether a root stands in its conversation's queue."""
+
+    @abstractmethod
+    def enqueue(self, record: R) -> None:
+        """Put a new root at the end of its conversation's queue."""
+
+    @abstractmethod
+    def dequeue(self, record: R) -> None:
+        """Take a root out of its conversation's queue."""
+
+    @abstractmethod
+    def queue_of(self, conversation: str, limit: int | None = None) -> tuple[str, ...]:
+        """Return the first turns of a queue, or all."""
+
+    @abstractmethod
+    def queue_length(self, conversation: str) -> int:
+        """Return how many turns are in a queue."""
+
+    @abstractmethod
     def total_usage(self, record: R) -> tuple[int, int, int, int]:
         """Return the sum of usage over the record's tree."""

@@ -120,7 +120,7 @@ MUTANTS = [
     Mutant("replies lost", "self.put_reply(record, reply.message_id, reply.body, now)", "pass"),
     Mutant("end leaves mail unanswered", "self.put_reply(record, mail.message_id, closing, now)", "pass"),
     Mutant("end leaves waits open", "self.drop_waits(record)", "pass"),
-    Mutant("conversation not freed", "self.set_open_turn(record.conversation, None)", "pass"),
+    Mutant("conversation not freed", "self.set_open_turn(conversation, head)", "pass"),
     Mutant(
         "conversation not checked",
         "if busy is not None:",
