@@ -17,14 +17,16 @@ from .node_names import MARK, name_of, with_key, with_name
 from .redis_bells import Bells
 from .redis_keys import Keys
 from .redis_link import packed
+from .redis_memory import RedisMemory
 from .redis_pack import Script
 from .redis_place import Place
-from .redis_reads import Command, RedisReads
-from .redis_replies import reply_of
+from .redis_reads import Command
+from .redis_replies import maybe, reply_of
 from .redis_scripts import Scripts
 from .redis_servers import Question, Servers
 
-FORMAT = 1
+FORMAT = 2
+RAISED = (1,)  # knows no queues, and is the same otherwise
 OLDEST = (7, 0)
 BATCH = 200  # leases a script renews at once; about 2 ms of the server's time
 CONFIRM_MS = 1000
@@ -36,7 +38,7 @@ Reader: TypeAlias = Callable[[Any, Any], Awaitable[Reply]]
 _log = logging.getLogger("turnhold")
 
 
-class RedisConnection(RedisReads):
+class RedisConnection(RedisMemory):
     """One node's use of a Redis."""
 
     def __init__(self, place: Place, scripts: Scripts, node: str, bell: Bell, live: Live | None) -> None:
@@ -84,8 +86,7 @@ class RedisConnection(RedisReads):
             )
 
     async def _check_format(self) -> None:
-        key = self.keys.meta
-        _, found = await self._plain([("HSETNX", key, "format", FORMAT), ("HGET", key, "format")], key=key)
+        found = await self._one(("format", [self.keys.meta], [FORMAT, *RAISED]))
         if found != str(FORMAT).encode():
             where = f"namespace {self.keys.namespace!r} at {self._place.shown}"
             raise StoreUnavailable(f"{where} is of format {found.decode()}, this release knows {FORMAT}", refused=True)
@@ -146,28 +147,46 @@ class RedisConnection(RedisReads):
         if pack is None:
             reply = await _READERS[type(op)](self, op)
         else:
-            answer = await self._one(pack(self.keys, op))
-            if isinstance(op, base.Create) and answer[0] == b"BUSY":
-                turn = answer[1].decode()
-                return base.Busy(turn, await self.status(turn) or "")
-            reply = reply_of(op, answer)
+            reply = self._told(reply_of(op, await self._one(pack(self.keys, op))))
+        return reply
+
+    def _told(self, reply: Reply) -> Reply:
         now: int | None = getattr(reply, "now", None)
-        if now is not None and pack is not None:
+        if now is not None:
             self.time_of(now)
         return reply
 
     # ------------------------------------------------------------------------------------------------ composed writes
 
+    async def create(self, op: base.Create) -> Reply:
+        """Create a root; the turns that it supersedes must be named, and are not known before the first answer."""
+        others: list[str] = []
+        while True:
+            answer = await self._one(redis_pack.create(self.keys, op, others))
+            if answer[0] != b"GROWN":
+                break
+            others = [turn.decode() for turn in answer[1]]
+        if answer[0] == b"BUSY":
+            turn = answer[1].decode()
+            return base.Busy(turn, await self.status(turn) or "", answer[2])
+        return self._told(reply_of(op, answer))
+
     async def save(self, op: base.Save) -> Reply:
         """Commit a transition, and wait for a replica where that is asked for."""
-        script = redis_pack.save(self.keys, op)
+        answer, replicas = await self._save(op, [])
         if not op.confirm:
-            return reply_of(op, await self._one(script))
-        answer, replicas = await self._one(script, "confirm", CONFIRM_MS)
+            return reply_of(op, answer)
         reply = reply_of(op, answer)
         if isinstance(reply, base.Saved) and not (isinstance(replicas, int) and replicas > 0):
             return msgspec.structs.replace(reply, confirmed=False)
         return reply
+
+    async def _save(self, op: base.Save, heirs: list[str]) -> tuple[Any, Any]:
+        script = redis_pack.save(self.keys, op, heirs)
+        found = await self._one(script, "confirm", CONFIRM_MS) if op.confirm else (await self._one(script), None)
+        if found[0][0] != b"NEXT":
+            return found
+        return await self._save(op, [*heirs, found[0][1].decode()])
 
     async def renew(self, op: base.Renew) -> Reply:
         """Extend leases, partition by partition, on a connection of their own."""
@@ -189,7 +208,12 @@ class RedisConnection(RedisReads):
     async def discard(self, op: base.Discard) -> Reply:
         """End a record that nobody can read; its parent's keys must be named."""
         (parent,) = await self.ask([("HGET", *self.keys.turn(op.turn, "t"), "pa")])
-        return reply_of(op, await self._one(redis_pack.discard(self.keys, op, None if parent is None else parent.decode())))
+        heirs: list[str] = []
+        while True:
+            answer = await self._one(redis_pack.discard(self.keys, op, maybe(parent), heirs))
+            if answer[0] != b"NEXT":
+                return reply_of(op, answer)
+            heirs.append(answer[1].decode())
 
     async def beat(self, op: base.Beat) -> Reply:
         """Announce a node, or take it off the list; an idle node learns the server's time from nothing else."""
@@ -217,6 +241,7 @@ class RedisConnection(RedisReads):
 
 
 _READERS: dict[type[Op], Reader] = {
+    base.Create: RedisConnection.create,
     base.Save: RedisConnection.save,
     base.Renew: RedisConnection.renew,
     base.Discard: RedisConnection.discard,
@@ -232,5 +257,15 @@ _READERS: dict[type[Op], Reader] = {
     base.ListWaits: RedisConnection.list_waits,
     base.ListTurns: RedisConnection.list_turns,
     base.OpenTurn: RedisConnection.open_turn,
+    base.ListQueue: RedisConnection.list_queue,
     base.ListNodes: RedisConnection.list_nodes,
+    base.WriteMemory: RedisConnection.write_memory,
+    base.ReadMemory: RedisConnection.read_memory,
+    base.FindMemory: RedisConnection.find_memory,
+    base.ClearMemory: RedisConnection.clear_memory,
+    base.Relays: RedisConnection.relays,
+    base.ReadRelay: RedisConnection.read_relay,
+    base.Relayed: RedisConnection.relayed,
+    base.ReadNote: RedisConnection.read_note,
+    base.WriteNote: RedisConnection.write_note,
 }

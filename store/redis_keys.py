@@ -28,6 +28,15 @@ class Keys:
         """Return what the keys of a conversation's partition begin with."""
         return self.tags[zlib.crc32(conversation.encode()) % PARTITIONS]
 
+    def conversation(self, conversation: str, kinds: str) -> list[str]:
+        """Return keys of a conversation."""
+        tag = self.of_conversation(conversation)
+        return [f"{tag}{kind}:{conversation}" for kind in kinds]
+
+    def head_of_conversation(self, conversation: str, *names: str) -> list[str]:
+        """Return what `head` does, for a conversation's partition."""
+        return self.head(self.of_conversation(conversation)[-4:-2], *names)
+
     def partition(self, turn: str, *names: str) -> list[str]:
         """Return keys of a turn's partition."""
         tag = self.tag(turn)

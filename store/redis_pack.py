@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from ..actors.ids import root_of
 from . import base
 from .base import ClaimBy, Mail, NewTurn, Op, Token
 from .redis_keys import Keys
@@ -62,10 +63,17 @@ def counted(rows: Iterable[Sequence[Arg]]) -> list[Arg]:
     return flat
 
 
-def create(keys: Keys, op: base.Create) -> Script:
-    """Pack a Create."""
+def create(keys: Keys, op: base.Create, others: Sequence[str] = ()) -> Script:
+    """Pack a Create; what it supersedes has to be named."""
     turn = op.new.turn
-    return "create", keys.head(turn, "open") + keys.turn(turn, "tidshe"), new_args(op.new) + claim_args(op.claim)
+    names = keys.head(turn, "open", "queue") + keys.turn(turn, "tidshe")
+    args = new_args(op.new) + claim_args(op.claim)
+    if op.when_busy == "queue":
+        args += ["queue", op.room]
+    elif op.when_busy == "supersede":
+        args += ["supersede", op.cause, len(others), *others]
+        names += [key for other in others for key in keys.turn(other, "t")]
+    return "create", names, args
 
 
 def deliver(keys: Keys, op: base.Deliver) -> Script:
@@ -76,7 +84,7 @@ def deliver(keys: Keys, op: base.Deliver) -> Script:
 
 def cancel(keys: Keys, op: base.Cancel) -> Script:
     """Pack a Cancel."""
-    names = keys.head(op.turn) + keys.turn(op.turn, "tidsh")
+    names = keys.head(op.turn, "queue") + keys.turn(op.turn, "tidsh")
     return "cancel", names, [op.turn, op.cause, *claim_args(op.claim)]
 
 
@@ -95,16 +103,23 @@ def renew(keys: Keys, op: base.Renew) -> Script:
     return "renew", names, args
 
 
-def save(keys: Keys, op: base.Save) -> Script:
-    """Pack a Save."""
+def heir_keys(keys: Keys, turn: str, heirs: Sequence[str]) -> list[str]:
+    """Return the keys at the end of what ends a root."""
+    return keys.partition(turn, "queue") + [key for heir in heirs for key in keys.turn(heir, "t")]
+
+
+def save(keys: Keys, op: base.Save, heirs: Sequence[str] = ()) -> Script:
+    """Pack a Save; at the end of a root, who may be next in its conversation has to be named."""
     turn = op.turn
     names = keys.head(turn, "waits", "open", "over", "parked") + keys.tree(turn, "rykt") + keys.turn(turn)
     for new in op.create:
         names += keys.turn(new.turn, "tidshe")
     for target, _ in op.deliver:
         names += keys.turn(target, "tid")
-    for target, _ in op.cancel:
-        names += keys.turn(target, "t")
+    if op.cancel:
+        names += keys.partition(turn, "queue")
+        for target, _ in op.cancel:
+            names += keys.turn(target, "t")
     args: list[Arg] = [
         *(turn, *token_args(op.token), op.version, op.save_id, op.mode.value, op.lease_ms),
         *("" if op.wake is None else op.wake, op.schema, op.status, op.snapshot, int(op.progress), int(op.ack_cancel)),
@@ -119,6 +134,12 @@ def save(keys: Keys, op: base.Save) -> Script:
         *counted([target, *mail_args(mail)] for target, mail in op.deliver),
         *counted(op.cancel),
     ]
+    if op.memory and op.conversation is not None:
+        names += keys.head_of_conversation(op.conversation, "relay")[-1:] + keys.conversation(op.conversation, "mox")
+        args += [op.conversation, int(op.relay), *counted([row.id, int(row.shown), row.body] for row in op.memory)]
+    if op.mode is base.Mode.END and turn == root_of(turn):
+        names += heir_keys(keys, turn, heirs)
+        args += [*heirs, len(heirs)]
     return "save", names, args
 
 
@@ -148,9 +169,11 @@ def revive(keys: Keys, op: base.Revive) -> Script:
     return "park", park_keys(keys, op.turn), [op.turn, "revive"]
 
 
-def discard(keys: Keys, op: base.Discard, parent: str | None) -> Script:
-    """Pack a Discard; the keys of the parent have to be named."""
+def discard(keys: Keys, op: base.Discard, parent: str | None, heirs: Sequence[str] = ()) -> Script:
+    """Pack a Discard; the keys of the parent, and of who may be next in the conversation, have to be named."""
     names, args = park_keys(keys, op.turn), [op.turn, "discard", op.status, op.retention_ms, op.closing]
+    if op.turn == root_of(op.turn):
+        return "park", names + heir_keys(keys, op.turn, heirs), [*args, "", *heirs, len(heirs)]
     if parent is None or op.notify is None:
         return "park", names, [*args, ""]
     return "park", names + keys.turn(parent, "tid"), [*args, parent, *mail_args(op.notify)]
@@ -190,7 +213,6 @@ def page(keys: Keys, tag: str, index: str, limit: int, after: tuple[int, str] | 
 
 
 PACKERS: dict[type[Op], Callable[[Keys, Any], Script]] = {
-    base.Create: create,
     base.Deliver: deliver,
     base.Cancel: cancel,
     base.Claim: claim,

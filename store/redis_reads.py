@@ -16,7 +16,7 @@ from .redis_replies import looked, mail_of, maybe, wait_rows
 from .redis_scripts import CODES
 
 Entry: TypeAlias = "tuple[int, str]"
-Command: TypeAlias = "tuple[str | int, ...]"
+Command: TypeAlias = "tuple[str | bytes | int, ...]"
 REPLIES_MS = 600_000
 SCANNED = 2000  # entries that one page of a listing looks at, at most
 PARKED = 10_000
@@ -101,6 +101,14 @@ class RedisReads(ABC):
         if turn is None:
             return base.Opened(None)
         return base.Opened(turn.decode(), await self.status(turn.decode()))
+
+    async def list_queue(self, op: base.ListQueue) -> base.Reply:
+        """Read who waits behind a conversation's open turn."""
+        name = op.conversation.encode()
+        name = b"%d:%s" % (len(name), name)
+        key = f"{self.keys.of_conversation(op.conversation)}queue"
+        (members,) = await self.ask([("ZRANGE", key, b"[" + name + b"\0", b"(" + name + b"\1", "BYLEX")])
+        return base.DueTurns(tuple(member[len(name) + 18 :].decode() for member in members), None, self.now())
 
     async def status(self, turn: str) -> str | None:
         """Read a turn's status."""

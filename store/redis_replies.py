@@ -175,6 +175,7 @@ def _reaped(crashes: int, parked: int) -> Reply:
 
 _REPLIES: dict[bytes, Callable[..., Reply]] = {
     b"CREATED": base.Created,
+    b"QUEUED": base.Queued,
     b"CLAIMED": _claimed,
     b"KNOWN": _known,
     b"REPLIED": base.Replied,

@@ -1,9 +1,11 @@
 -- CREATE a root turn, and own it at once where a claim is given and fits.
--- KEYS: 1 wake, 2 leases, 3 turns, 4 bell, 5 news, 6 open, 7 to 12 the turn's t i d s h e
--- ARGV: NewTurn, ClaimBy (see prelude.lua)
--- Replies: EXISTS | REUSED | BUSY turn | CREATED now
+-- KEYS: 1 wake, 2 leases, 3 turns, 4 bell, 5 news, 6 open, 7 queue, 8 to 13 the turn's t i d s h e, then t of each turn named
+-- ARGV: NewTurn, ClaimBy (see prelude.lua), then, unless a busy conversation refuses: 'queue', room
+--       | 'supersede', cause, turns with their number before them
+-- Replies: EXISTS | REUSED | BUSY turn queued | CREATED now | QUEUED now
+--          | GROWN turns[] (these are open or queued, and not all of them were named: nothing was done)
 --          | CLAIMED epoch version schema snapshot now mail[] cancel crashes tail[] messages events quarantined
-local key, new, by = keys_of_turn(7), new_turn(), claim_by()
+local key, new, by = keys_of_turn(8), new_turn(), claim_by()
 local digest = call('HGET', key.t, 'dg')
 if digest then
   if digest ~= new.dg then return {'REUSED'} end
@@ -11,7 +13,33 @@ if digest then
   if by and turn.owner == by.activation then return own(key, turn, new.id, by) end
   return {'EXISTS'}
 end
-if new.cv ~= '' and call('HSETNX', KEYS[6], new.cv, new.id) == 0 then return {'BUSY', call('HGET', KEYS[6], new.cv)} end
+if new.cv ~= '' and call('HSETNX', KEYS[6], new.cv, new.id) == 0 then
+  local open, how, line = call('HGET', KEYS[6], new.cv), arg(), queues(KEYS[7])
+  if not how then return {'BUSY', open, 0} end
+  if how == 'queue' then
+    local count = line.count(new.cv)
+    if count >= num() then return {'BUSY', open, count} end
+  else
+    local cause, named = arg(), {}
+    for n, id in ipairs(args()) do named[id] = KEYS[13 + n] end
+    local others = line.first(new.cv, -1)
+    table.insert(others, 1, open)
+    for _, id in ipairs(others) do
+      if not named[id] then return {'GROWN', others} end
+    end
+    for _, id in ipairs(others) do
+      local other = read(named[id])
+      if other then line.leave(named[id], other, id) end
+      if other and other.state ~= 'T' and (raise_cancel(named[id], other, cause) or stuck(other, id)) then
+        rouse(named[id], other, id)
+        ring(named[id], other, id)
+      end
+    end
+  end
+  add(key, new)
+  line.enter(new.cv, key.t, new.id)
+  return {'QUEUED', now}
+end
 local turn = add(key, new)
 if by and runs(by, key.t, turn) then return own(key, turn, new.id, by) end
 schedule(key.t, turn, new.id, new.wake)

@@ -1,4 +1,5 @@
--- What the scripts share. The loader puts clock.lua, the codes of statuses (CODES) and this file before each of them.
+-- What the scripts share. The loader puts clock.lua, the codes of statuses (CODES) and this file before each of them, and
+-- queues.lua and memories.lua before those that need them.
 --
 -- Every key of a script carries the tag {ns:pp} of one partition, so all are in one slot. KEYS 1 to 5 are always:
 --   wake    zset  turn -> ms from which it may be claimed; only turns without an owner
@@ -11,17 +12,24 @@
 -- Other keys of a partition:
 --   waits   zset  wait id -> created      open    hash  conversation -> its open turn
 --   over    zset  root -> ms at which its tree may be dropped      parked  zset  quarantined turn -> since
+--   queue   zset  who waits behind the open turns, all of score 0 (queues.lua)
+--   relay   zset  conversation -> ms since which changes of its memory wait to be passed on
 -- Keys of a tree:
 --   r:<root> hash  receipts: w<wait> -> body, c<command> -> wait, k<call> -> wait
 --   y:<root> hash  replies: message id -> at \0 body; lives 10 minutes after the last one
 --   k:<root> list  children
+-- Keys of a conversation (memories.lua):
+--   m:<conversation> hash  e<entry id> -> place \0 version \0 change \0 at \0 shown \0 body, c -> number of the last change
+--   o:<conversation> list  1 or 0 (shown), then the entry id, by place
+--   x:<conversation> zset  entry id that waits to be passed on -> its newest change
+--   n:<conversation> hash  notes: name -> version \0 body
 -- Keys of a turn, always named in this order:
 --   t hash: st state S R A T, own activation, nd node, ep epoch, lu lease end, v version, sid last save id, sc schema,
 --           ss status, ev number of events, cx open cancel, ca acknowledged cancel, cr crashes, q quarantine,
 --           qa since, us usage, pa parent, ag agent, av its version, cv conversation, tn tenant, dg digest, cre created,
---           upd updated; in a root's also su usage of the tree and tv saves below it plus all qa of the tree. Fields that
---           say nothing are absent or empty. A value over 64 bytes makes Redis store all of them in a larger form (about
---           1 KB more).
+--           upd updated, qd number in the queue of its conversation; in a root's also su usage of the tree and tv saves
+--           below it plus all qa of the tree. Fields that say nothing are absent or empty. A value over 64 bytes makes
+--           Redis store all of them in a larger form (about 1 KB more).
 --   i list: unread mail, message id \0 command \0 wait \0 at \0 body
 --   d zset: message ids seen, at; lives 24 hours after the last one
 --   s string: snapshot
@@ -60,16 +68,17 @@ end
 
 local function read(key)
   local v = call('HMGET', key, 'st', 'own', 'nd', 'ep', 'lu', 'v', 'sid', 'sc', 'ev', 'ss', 'cx', 'ca', 'cr', 'q', 'cre',
-                 'us')
+                 'us', 'qd')
   if not v[1] then return nil end
   return {state = v[1], owner = v[2] ~= '' and v[2], node = v[3] ~= '' and v[3], epoch = tonumber(v[4] or 0),
           lease = tonumber(v[5] or 0), version = tonumber(v[6]), save_id = v[7], schema = tonumber(v[8]),
           events = tonumber(v[9]), status = v[10], cancel = v[11], acked = v[12], crashes = tonumber(v[13] or 0),
-          quarantine = v[14], created = tonumber(v[15]), usage = v[16] or '0,0,0,0'}
+          quarantine = v[14], created = tonumber(v[15]), usage = v[16] or '0,0,0,0', queued = v[17]}
 end
 
 local function shows(turn, activation, epoch) return turn.owner == activation and turn.epoch == epoch end
 local function parked(turn) return turn.quarantine and not turn.cancel and not turn.acked end
+local function rests(turn) return turn.queued or parked(turn) end -- nothing wakes it
 
 local function runs(by, key, turn)
   if turn.schema > by.schema then return false end
@@ -92,7 +101,7 @@ end
 local function ring(key, turn, id)
   if turn.owner then
     call('SPUBLISH', BELL, 'work ' .. id)
-  elseif not parked(turn) then
+  elseif not rests(turn) then
     ring_due(key, id, now)
   end
 end
@@ -129,7 +138,7 @@ local function add(key, new)
 end
 
 local function rouse(key, turn, id)
-  if turn.owner or parked(turn) then return end
+  if turn.owner or rests(turn) then return end
   if turn.state ~= 'R' then call('HSET', key, 'st', 'R') end
   call('ZADD', WAKE, 'LT', int(now), id)
 end
@@ -164,7 +173,7 @@ end
 local function rouse_or_own(key, turn, id, by, wakes, fresh)
   if by and turn.state ~= 'T' then
     local fits = turn.owner == by.activation
-    if not turn.owner then fits = not parked(turn) and (wakes or due(id)) and runs(by, key.t, turn) end
+    if not turn.owner then fits = not rests(turn) and (wakes or due(id)) and runs(by, key.t, turn) end
     if fits then return own(key, turn, id, by) end
   end
   if wakes then rouse(key.t, turn, id) ring(key.t, turn, id) end
@@ -269,7 +278,8 @@ local function unpark(key, root, parked, id)
   if since then call('HINCRBY', root, 'tv', '-' .. since) end
 end
 
--- What the end of a turn does beside its own state: `beside` names waits, open, over, parked, replies, root record.
+-- What the end of a turn does beside its own state: `beside` names waits, over, parked, replies, root record. The end of a root
+-- also frees its conversation (queues.lua).
 local function finish(key, turn, beside, id, closing, retention)
   if turn.quarantine then unpark(key.t, beside.root, beside.parked, id) end
   for _, mail in ipairs(call('LRANGE', key.i, 0, -1)) do answer(beside.replies, string.match(mail, '^%Z*'), closing) end
@@ -277,6 +287,4 @@ local function finish(key, turn, beside, id, closing, retention)
   call('DEL', key.i, key.w)
   if beside.root ~= key.t then return end
   call('ZADD', beside.over, int(now + retention), id)
-  local conversation = call('HGET', key.t, 'cv')
-  if conversation and call('HGET', beside.open, conversation) == id then call('HDEL', beside.open, conversation) end
 end

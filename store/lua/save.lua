@@ -1,13 +1,16 @@
 -- SAVE: commit one transition of a turn, with all that it does beside the turn.
 -- KEYS: 1 wake, 2 leases, 3 turns, 4 bell, 5 news, 6 waits, 7 open, 8 over, 9 parked, 10 receipts, 11 replies,
 --       12 children, 13 root record, 14 to 20 the turn's t i d s h e w, then t i d s h e of each child, t i d of each turn to
---       deliver to, t of each turn to cancel
+--       deliver to; then, with cancels, queue and t of each turn to cancel; with memory relay and the conversation's m o x;
+--       at the end of a root queue and t of each turn named
 -- ARGV: turn, activation, epoch, version, save_id, mode (K S R T), lease_ms, wake, schema, status, snapshot,
 --       progress, ack_cancel ('1' or '0'), usage ('in,out,total,calls'), closing, retention_ms, batch, messages_at,
 --       events_at; then, each with its number before it: messages; events (one body); consumed message ids;
 --       receipts (wait, command, call, body); replies (message id, body); closed waits; opened waits (id, created, row);
---       children (NewTurn); deliveries (turn, Mail); cancels (turn, cause)
--- Replies: FENCED node | BEHIND version messages events | CONFLICT version
+--       children (NewTurn); deliveries (turn, Mail); cancels (turn, cause); then, where there is any, memory
+--       (conversation, relays ('1' or '0'), number of entries, of each its id, shown, body); at the end of a root turns and
+--       their number (see queues.lua)
+-- Replies: FENCED node | BEHIND version messages events | CONFLICT version | NEXT turn (nothing was done: name it)
 --          | SAVED version now owned mail[] cancel usage replayed
 local key = keys_of_turn(14)
 local id, activation, epoch, version, save_id, mode = arg(), arg(), num(), num(), arg(), arg()
@@ -33,6 +36,9 @@ if turn.version < version or length < messages_at or turn.events < events_at the
   return {'BEHIND', turn.version, length, turn.events}
 end
 if turn.version > version or length > messages_at or turn.events > events_at then return {'CONFLICT', turn.version} end
+
+local estate = mode == 'T' and ROOT == key.t and estate_of(KEYS[7], key.t, id)
+if estate and estate.unnamed then return {'NEXT', estate.unnamed} end
 
 -- state, history, events
 push(key.h, args())
@@ -123,14 +129,27 @@ for _ = 1, num() do
   send(keys_of_turn(other), target, mail)
   other = other + 3
 end
-for _ = 1, num() do
+local cancels, QUEUE = num(), KEYS[other]
+if cancels > 0 then other = other + 1 end
+for _ = 1, cancels do
   local target, cause = arg(), arg()
   local it = KEYS[other] == key.t and turn or read(KEYS[other])
+  if it and it.queued then queues(QUEUE).leave(KEYS[other], it, target) end
   if it and it.state ~= 'T' and (raise_cancel(KEYS[other], it, cause) or stuck(it, target)) then
     rouse(KEYS[other], it, target)
     ring(KEYS[other], it, target)
   end
   other = other + 1
+end
+
+-- memory
+if place < #ARGV - (mode == 'T' and ROOT == key.t and ARGV[#ARGV] + 1 or 0) then
+  local memory, relays = memory_of(arg(), other), arg() == '1'
+  for _ = 1, num() do
+    local entry, shown, text = arg(), arg(), arg()
+    local was = memory.read(entry)
+    if not memory.holds(was, shown, text) then memory.write(entry, was, shown, text, relays) end
+  end
 end
 
 -- ownership
@@ -152,8 +171,9 @@ else
 end
 call('HSET', key.t, unpack(fields))
 if mode == 'T' then
-  local beside = {waits = KEYS[6], open = KEYS[7], over = KEYS[8], parked = KEYS[9], replies = REPLIES, root = ROOT}
+  local beside = {waits = KEYS[6], over = KEYS[8], parked = KEYS[9], replies = REPLIES, root = ROOT}
   finish(key, turn, beside, id, closing, retention)
+  if estate then estate.settle() end
 end
 ring_saved(id, version + 1, events_at + events)
 return saved(version + 1, keeps, false)

@@ -14,7 +14,7 @@ from turnhold.store import base
 from turnhold.store.memory_core import MemoryCore
 from turnhold.store.redis_keys import Keys
 from turnhold.store.redis_pack import save
-from turnhold.store.redis_scripts import CODES, NAMES, Scripts
+from turnhold.store.redis_scripts import CODES, NAMES, SHARED, Scripts
 
 from .both import CHILD, ROOT, WAIT, Both, claim_by, deliver, mail, new_turn
 from .driver import Driver
@@ -39,7 +39,7 @@ def test_a_header_names_keys_arguments_and_replies(name: str) -> None:
     header = "\n".join(line for line in text.split("\nlocal ", 1)[0].splitlines() if line.startswith("--"))
     given = set(re.findall(r"return \{'([A-Z_]+)'", text))
 
-    first = "1 nodes" if name == "beat" else "1 wake, 2 leases, 3 turns, 4 bell, 5 news"
+    first = {"beat": "1 nodes", "format": "1 meta"}.get(name, "1 wake, 2 leases, 3 turns, 4 bell, 5 news")
     assert f"\n-- KEYS: {first}" in header
     assert "\n-- ARGV: " in header
     assert given <= set(re.findall(r"[A-Z_]+", header.partition("\n-- Replies: ")[2]))
@@ -47,7 +47,7 @@ def test_a_header_names_keys_arguments_and_replies(name: str) -> None:
 
 def test_every_file_is_a_known_script() -> None:
     """The scripts in use are those in the folder."""
-    assert {path.name for path in LUA.iterdir()} == {f"{name}.lua" for name in (*NAMES, "clock", "prelude")}
+    assert {path.name for path in LUA.iterdir()} == {f"{name}.lua" for name in (*NAMES, *SHARED)}
 
 
 def test_only_the_clock_asks_for_the_time() -> None:

@@ -105,7 +105,7 @@ async def test_a_format_that_is_unknown_is_refused(server: RedisServer) -> None:
     """A namespace written by a later release is not touched."""
     server.cli("HSET", "{later}:meta", "format", 99)
 
-    with pytest.raises(StoreUnavailable, match="is of format 99, this release knows 1"):
+    with pytest.raises(StoreUnavailable, match="is of format 99, this release knows 2"):
         await RedisStore(f"{server.url}?namespace=later").connect("n", lambda *_: None, lambda: 0)
 
 

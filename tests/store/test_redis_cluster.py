@@ -47,6 +47,34 @@ async def test_turns_spread_over_all_masters(cluster: RedisCluster) -> None:
     assert all(master.cli("DBSIZE") > 0 for master in cluster.masters())
 
 
+async def test_conversations_spread_over_all_masters(cluster: RedisCluster) -> None:
+    """Queue, memory, notes and what waits to be passed on are in the slot of the conversation's partition."""
+    names = [f"conversation {number}" for number in range(30)]
+    async with connected(cluster.url) as connection:
+        for name in names:
+            first, second, third = (make.new(conversation=name) for _ in range(3))
+            claimed = await connection.call(b.Create(new=first, claim=make.by("first")))
+            await connection.call(b.Create(new=second, when_busy="queue"))
+            assert isinstance(await connection.call(b.Create(new=third, when_busy="supersede", cause="moved on")), b.Queued)
+            await connection.call(b.Cancel(turn=first.turn, cause="why"))
+            token = b.Token("first", claimed.epoch)
+            more = {"conversation": name, "memory": (b.MemoryRow("entry", b"body"),), "relay": True}
+            assert isinstance(await connection.call(make.save(first.turn, token, 0, b.Mode.END, **more)), b.Saved)
+            assert (await connection.call(b.OpenTurn(conversation=name))).turn == third.turn
+            assert (await connection.call(b.ListQueue(conversation=name))).turns == ()
+            assert (await connection.call(b.WriteNote(conversation=name, name="n", body=b"", expected=0))) == b.Done()
+            assert len((await connection.call(b.ReadMemory(conversation=name))).entries) == 1
+        waiting = await connection.call(b.Relays(before=connection.now() + 60_000))
+        for name in names:
+            (entry,) = (await connection.call(b.ReadRelay(conversation=name))).entries
+            await connection.call(b.Relayed(conversation=name, change=entry.change))
+            await connection.call(b.ClearMemory(conversation=name))
+        left = await connection.call(b.Relays(before=connection.now() + 60_000))
+
+    assert {name for name, _ in waiting.waiting} == set(names)
+    assert left.waiting == ()
+
+
 async def test_a_slot_that_has_moved_is_followed(cluster: RedisCluster) -> None:
     """MOVED costs a round trip; bells of the slot are heard from its new master."""
     bells = Hearing()
