@@ -78,12 +78,17 @@ class UserMessage(Record, frozen=True, omit_defaults=True, tag_field="role", tag
 
 
 class AiMessage(Record, frozen=True, omit_defaults=True, tag_field="role", tag="assistant"):
-    """A model's reply: text, calls, or both."""
+    """A model's reply: text, calls, or both.
+
+    `opaque` is for the model class that made the reply, which may have to send it back (signatures of reasoning); nobody else
+    reads it.
+    """
 
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning: str | None = None
     usage: Usage | None = None
+    opaque: JsonObject | None = None
 
 
 class ToolMessage(Record, frozen=True, omit_defaults=True, tag_field="role", tag="tool"):

@@ -91,12 +91,13 @@ class ToolCallDelta(Record, frozen=True, omit_defaults=True):
 
 
 class Delta(Record, frozen=True, omit_defaults=True):
-    """A piece of a streamed reply."""
+    """A piece of a streamed reply; of several `usage` and `opaque` the last counts."""
 
     content: str = ""
     reasoning: str = ""
     tool_calls: tuple[ToolCallDelta, ...] = ()
     usage: Usage | None = None
+    opaque: JsonObject | None = None
 
 
 @runtime_checkable

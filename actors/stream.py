@@ -55,7 +55,7 @@ class Accumulator:
     """Collects `Delta`s; `message()` is the reply they make so far.
 
     Calls are ordered by index, whatever numbers a provider uses. An id or name may come with any piece, the first one
-    counts; a call that never got one has ``""``. Of several usage records the last counts.
+    counts; a call that never got one has ``""``. Of several usage records, and of several `opaque`, the last counts.
     """
 
     def __init__(self, *, limit: int = MAX_REPLY) -> None:
@@ -63,6 +63,7 @@ class Accumulator:
         self._reasoning: list[str] = []
         self._calls: dict[int, list[_Call]] = {}
         self._usage: Usage | None = None
+        self._opaque: JsonObject | None = None
         self._left = limit
         self._limit = limit
 
@@ -91,6 +92,8 @@ class Accumulator:
             calls[-1].add(piece)
         if delta.usage is not None:
             self._usage = delta.usage
+        if delta.opaque is not None:
+            self._opaque = delta.opaque
 
     def message(self) -> AiMessage:
         """Return the reply so far; a call whose arguments are no JSON object has them in `invalid`."""
@@ -100,6 +103,7 @@ class Accumulator:
             tool_calls=tuple(call for call in calls if call is not None),
             reasoning=mended("".join(self._reasoning)) or None,
             usage=self._usage,
+            opaque=self._opaque,
         )
 
 

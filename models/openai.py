@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
-import json
 from typing import TYPE_CHECKING, Any
 
-import anyio.to_thread
-
-from ..actors.errors import InvalidDefinition, ModelError, ModelOverloaded, ModelRefused, ModelTimeout
+from ..actors.errors import ModelError, ModelOverloaded, ModelRefused, ModelTimeout
 from ..actors.model import Delta, ModelRequest
-from ..actors.record import duration
-from .openai_errors import body_error, status_error
+from .clients import ClientModel, body_instead_of_stream, foreign_error, limits, no_reply, package, plain
 from .openai_wire import Reader, request_body, whole_reply
+from .provider_errors import body_error, status_error
 from .scripted import pieces
 
 if TYPE_CHECKING:
@@ -24,11 +20,10 @@ if TYPE_CHECKING:
 
     from ..actors.chat import AiMessage
 
-_CONNECT = 15.0
 _OWN_HOSTS = ("openai.com", "openai.azure.com")
 
 
-class OpenAIChatModel:
+class OpenAIChatModel(ClientModel["AsyncOpenAI"]):
     """A model called `name`, through the official `openai` package (the extra ``turnhold[openai]``).
 
     `base_url` and `api_key` default to OpenAI and to the variables that the package reads; an endpoint of your own
@@ -50,21 +45,8 @@ class OpenAIChatModel:
         api_key: str | None = None,
         client: AsyncOpenAI | None = None,
     ) -> None:
-        if not name or not isinstance(name, str):
-            raise InvalidDefinition(f"a model's name is text, not {name!r}")
-        if base_url is not None and not base_url.startswith(("http://", "https://")):
-            raise InvalidDefinition(f"a base_url starts with http:// or https://, not {base_url!r}")
-        if client is not None and (base_url is not None or api_key is not None):
-            raise InvalidDefinition("a client has its own base_url and api_key: give one or the other")
-        self.name = name
-        self._base_url = base_url
-        self._api_key = api_key
+        super().__init__(name, base_url, api_key, client)
         _warm_up()
-        self._given = None if client is None else client.with_options(max_retries=0)
-        self._opened: AsyncOpenAI | None = None
-
-    def __repr__(self) -> str:
-        return f"OpenAIChatModel({self.name!r})"
 
     async def complete(self, request: ModelRequest) -> AiMessage:
         """Answer a request.
@@ -83,37 +65,19 @@ class OpenAIChatModel:
         with _border():
             options = {"stream": True, "stream_options": {"include_usage": True}}
             async with await self._create(request, **options) as chunks:
-                body = await _body_instead_of_stream(chunks)
-                if body is not None:
-                    for delta in pieces(_whole(body)):
+                found = await body_instead_of_stream(chunks)
+                if found is not None:
+                    for delta in pieces(_whole(found[0])):
                         yield delta
                     return
                 async for chunk in chunks:
-                    delta = reader.read(_plain(chunk))
+                    delta = reader.read(plain(chunk))
                     if delta != _NOTHING:
                         yield delta
             if reader.finish_reason is None:
                 raise ModelOverloaded("the stream ended before the reply did")
             if (delta := reader.end()) != _NOTHING:
                 yield delta
-
-    async def close(self) -> None:
-        """Close the client that this model opened, never one it was given."""
-        client, self._opened = self._opened, None
-        if client is not None:
-            await client.close()
-
-    async def _client(self) -> AsyncOpenAI:
-        """Return the client; one of our own is opened in a thread, since it reads the certificates of the machine from disk."""
-        if self._given is not None:
-            return self._given
-        if self._opened is None:
-            opened = await anyio.to_thread.run_sync(self._open)
-            if self._opened is None:
-                self._opened = opened
-            else:  # another first request was quicker
-                await opened.close()
-        return self._opened
 
     def _open(self) -> AsyncOpenAI:
         """Open a client; an endpoint of the user's own may need no key, but the package always wants one."""
@@ -130,8 +94,8 @@ class OpenAIChatModel:
         import openai
 
         client = await self._client()
-        seconds = duration(request.options.timeout).total_seconds()
-        timeout = openai.Timeout(seconds, connect=min(seconds, _CONNECT))
+        silence, connect = limits(request.options.timeout)
+        timeout = openai.Timeout(silence, connect=connect)
         create: Any = client.chat.completions.create
         return await create(**request_body(request, self.name, own_endpoint=_is_own(client)), **streaming, timeout=timeout)
 
@@ -148,21 +112,16 @@ def _border() -> Generator[None]:
         yield
     except openai.OpenAIError as error:
         raise _ours(error) from error
-    except UnicodeEncodeError as error:
-        raise ModelRefused(f"the request is no Unicode text: {error.reason}") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelOverloaded(f"the provider's answer was cut or garbled: {error}") from error
+    except ModelError:
+        raise
+    except Exception as error:
+        raise foreign_error(error) from error
 
 
 @functools.cache
 def _warm_up() -> None:
     """Import here what the package itself imports when a client is opened and used, or it would block the first request."""
-    try:
-        openai = importlib.import_module("openai")
-    except ModuleNotFoundError as error:
-        if error.name != "openai":
-            raise
-        raise ImportError("OpenAIChatModel needs the openai package: pip install 'turnhold[openai]'") from error
+    openai = package("openai", "OpenAIChatModel")
     _ = openai.AsyncOpenAI(base_url="http://localhost", api_key="none").chat.completions
 
 
@@ -171,32 +130,10 @@ def _is_own(client: AsyncOpenAI) -> bool:
     return any(host == own or host.endswith(f".{own}") for own in _OWN_HOSTS)
 
 
-def _plain(body: Any) -> object:
-    return body.to_dict(mode="python", warnings=False) if hasattr(body, "to_dict") else body
-
-
 def _whole(body: Any) -> AiMessage:
-    if not isinstance(body, str):
-        return whole_reply(_plain(body))
-    if not body.strip():
-        raise ModelOverloaded("the provider sent an empty answer")
-    raise ModelError(f"the endpoint's answer is not JSON: is the base_url right? It begins {body[:80]!r}")
-
-
-async def _body_instead_of_stream(chunks: Any) -> object:
-    """Return the body of an answer that is no stream, or None: some endpoints answer whole whatever one asks for."""
-    response = getattr(chunks, "response", None)
-    kind = "" if response is None else response.headers.get("content-type", "")
-    if response is None or not ("json" in kind or "html" in kind):
-        return None
-    try:
-        text = (await response.aread()).decode()
-    except ValueError:
-        raise
-    except Exception as error:
-        ours = ModelTimeout if "Timeout" in type(error).__name__ else ModelOverloaded
-        raise ours(f"the provider broke off: {type(error).__name__} {error}") from error
-    return json.loads(text) if "json" in kind else text
+    if isinstance(body, str):
+        raise no_reply(body)
+    return whole_reply(plain(body))
 
 
 def _ours(error: Exception) -> ModelError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -11,16 +11,11 @@ from ..actors.chat import AiMessage, ChatMessage, Part, SystemMessage, ToolCall,
 from ..actors.errors import ModelError, ModelOverloaded, ModelRefused
 from ..actors.model import Delta, ModelRequest, ToolCallDelta
 from ..actors.stream import Accumulator, mended
-from .openai_errors import body_error
+from .provider_errors import body_error
+from .wire import CUT_OFF, Halves, base64_of, count, media_type, old_arguments, old_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
-
-CUT_OFF: Final = "(cut off at the token limit)"
-"""Stands for the arguments of a call that the token limit cut off before its first argument."""
-
-INVALID: Final = "INVALID_JSON"
-"""The key under which a model sees its own arguments that were no JSON object: servers read those of old calls."""
 
 _AUDIO_FORMATS = {"mpeg": "mp3", "mp3": "mp3", "wav": "wav", "wave": "wav", "x-wav": "wav", "vnd.wave": "wav"}
 
@@ -37,7 +32,10 @@ def request_body(request: ModelRequest, model: str, *, own_endpoint: bool) -> di
     """
     options = request.options
     names = {tool.name for tool in request.tools}
-    body: dict[str, Any] = {"model": model, "messages": [_message(message, names) for message in request.messages]}
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": [_message(message, names, own=own_endpoint) for message in request.messages],
+    }
     optional = {
         "temperature": options.temperature,
         "max_completion_tokens" if own_endpoint else "max_tokens": options.max_output_tokens,
@@ -68,12 +66,12 @@ def _response_format(schema: dict[str, Any] | None) -> dict[str, Any] | None:
     return {"type": "json_schema", "json_schema": {"name": name, "schema": schema}}
 
 
-def _message(message: ChatMessage, tools: Collection[str]) -> dict[str, Any]:
+def _message(message: ChatMessage, tools: Collection[str], *, own: bool) -> dict[str, Any]:
     match message:
         case SystemMessage():
             return {"role": "system", "content": mended(message.content)}
         case UserMessage():
-            return {"role": "user", "content": _content(message)}
+            return {"role": "user", "content": _content(message, own=own)}
         case ToolMessage():
             return {"role": "tool", "tool_call_id": message.call_id, "content": mended(message.content)}
         case AiMessage():
@@ -85,37 +83,38 @@ def _message(message: ChatMessage, tools: Collection[str]) -> dict[str, Any]:
 
 
 def _old_call(call: ToolCall, tools: Collection[str]) -> dict[str, Any]:
-    """Return a call of an earlier reply; a name that the model made up is made one that a provider accepts."""
-    name = call.name if call.name in tools else re.sub(r"[^a-zA-Z0-9_-]", "_", call.name)[:64] or "unknown"
-    arguments = call.arguments if call.invalid is None else {INVALID: call.invalid}
-    text = msgspec.json.encode(arguments).decode()
-    return {"id": call.id, "type": "function", "function": {"name": name, "arguments": text}}
+    text = msgspec.json.encode(old_arguments(call)).decode()
+    return {"id": call.id, "type": "function", "function": {"name": old_name(call, tools), "arguments": text}}
 
 
-def _content(message: UserMessage) -> str | list[dict[str, Any]]:
+def _content(message: UserMessage, *, own: bool) -> str | list[dict[str, Any]]:
     if not message.parts:
         return mended(message.content)
     text = [{"type": "text", "text": mended(message.content)}] if message.content else []
-    return [*text, *(_part(part) for part in message.parts)]
+    return [*text, *(_part(part, own=own) for part in message.parts)]
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _part(part: Part, *, own: bool) -> dict[str, Any]:
+    """Return a part as the provider reads it; what OpenAI itself is known not to take, other endpoints may."""
+    data = base64_of(part)
+    kind = media_type(part)
+    url = part.url if data is None or not kind else f"data:{kind};base64,{data}"
     match part.kind:
         case "image":
-            return {"type": "image_url", "image_url": {"url": part.url}}
+            return {"type": "image_url", "image_url": {"url": url}}
         case "video":
-            return {"type": "video_url", "video_url": {"url": part.url}}
+            if own:
+                raise ModelRefused("OpenAI takes no video parts")
+            return {"type": "video_url", "video_url": {"url": url}}
         case "file":
-            return {"type": "file", "file": {"filename": part.name or "file", "file_data": part.url}}
+            if own and data is None:
+                raise ModelRefused("a file part goes to OpenAI only as a data URL")
+            return {"type": "file", "file": {"filename": part.name or "file", "file_data": url}}
         case "audio":
-            found = re.match(r"data:(?:audio/)?([^;,]*)[^,]*;base64,", part.url)
-            if found is None:
-                raise ModelRefused("an audio part goes to this provider only as a base64 data URL")
-            kind = (part.media_type or "").removeprefix("audio/") or found[1]
-            return {
-                "type": "input_audio",
-                "input_audio": {"data": part.url[found.end() :], "format": _AUDIO_FORMATS.get(kind, kind)},
-            }
+            if data is None:
+                raise ModelRefused("an audio part goes to this provider only as a data URL")
+            kind = kind.removeprefix("audio/")
+            return {"type": "input_audio", "input_audio": {"data": data, "format": _AUDIO_FORMATS.get(kind, kind)}}
 
 
 # ---- replies
@@ -158,7 +157,7 @@ class Reader:
 
     def __init__(self) -> None:
         self.finish_reason: str | None = None
-        self._halves: dict[object, str] = {}
+        self._halves = Halves()
         self._last: tuple[int, str | None] | None = None
         self._empty: dict[int, bool] = {}
 
@@ -193,8 +192,8 @@ class Reader:
         calls = said.tool_calls or ()
         reasoning = said.reasoning_content if isinstance(said.reasoning_content, str) else said.reasoning
         return Delta(
-            content=self._text("content", _plain(said.content) or said.refusal or ""),
-            reasoning=self._text("reasoning", reasoning if isinstance(reasoning, str) else ""),
+            content=self._halves.text("content", _plain(said.content) or said.refusal or ""),
+            reasoning=self._halves.text("reasoning", reasoning if isinstance(reasoning, str) else ""),
             tool_calls=tuple(self._call(call, place if whole else None) for place, call in enumerate(calls)),
             usage=usage,
         )
@@ -207,7 +206,7 @@ class Reader:
         index = self._index(call, function) if place is None else place
         self._last = (index, call.id or (self._last[1] if self._last and self._last[0] == index else None))
         self._empty[index] = self._empty.get(index, True) and not arguments.strip()
-        return ToolCallDelta(index, call.id, function.name, self._text(index, arguments))
+        return ToolCallDelta(index, call.id, function.name, self._halves.text(index, arguments))
 
     def _index(self, call: _Call, function: _Function) -> int:
         """Return a call's index. Some providers send none: then a name with a new id starts the next call."""
@@ -217,14 +216,6 @@ class Reader:
             return 0
         index, known = self._last
         return index + 1 if function.name and (call.id is None or call.id != known) else index
-
-    def _text(self, key: object, text: str) -> str:
-        """Return text that can be stored; half a character that a provider sends first waits for its other half."""
-        text = self._halves.pop(key, "") + text
-        if text and "\ud800" <= text[-1] <= "\udbff":
-            self._halves[key] = text[-1]
-            text = text[:-1]
-        return mended(text)
 
 
 def whole_reply(body: object) -> AiMessage:
@@ -271,6 +262,5 @@ def _usage(sent: Any) -> Usage | None:
     if not isinstance(sent, dict):
         return None
     fields = cast("dict[str, Any]", sent)
-    counts: list[Any] = [fields.get(key) for key in ("prompt_tokens", "completion_tokens", "total_tokens")]
-    asked, said, total = (count if isinstance(count, int) and count > 0 else 0 for count in counts)
+    asked, said, total = (count(fields.get(key)) for key in ("prompt_tokens", "completion_tokens", "total_tokens"))
     return Usage(asked, said, total)

@@ -84,8 +84,8 @@ def pieces(message: AiMessage) -> Iterator[Delta]:
         text = msgspec.json.encode(one.arguments).decode() if one.invalid is None else one.invalid
         for at in range(0, len(text), _ARGUMENT_PIECE):
             yield Delta(tool_calls=(ToolCallDelta(index, arguments=text[at : at + _ARGUMENT_PIECE]),))
-    if message.usage is not None:
-        yield Delta(usage=message.usage)
+    if message.usage is not None or message.opaque is not None:
+        yield Delta(usage=message.usage, opaque=message.opaque)
 
 
 def _words(text: str) -> list[str]:

@@ -66,6 +66,8 @@ def checked_message(name: str, message: M, settings: Settings) -> M:
     if isinstance(same, AiMessage):
         for index, call in enumerate(same.tool_calls):
             check_object(f"{name}.tool_calls[{index}].arguments", call.arguments, settings.max_message, 64)
+        if same.opaque is not None:
+            check_object(f"{name}.opaque", same.opaque, settings.max_message, 64)
         if same.usage is not None:
             for field in ("input_tokens", "output_tokens", "total_tokens"):
                 check_whole(f"{name}.usage.{field}", getattr(same.usage, field), 0, MAX_TOKENS)

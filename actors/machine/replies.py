@@ -7,7 +7,7 @@ import zlib
 
 import msgspec
 
-from ..chat import AiMessage, ToolCall, UserMessage
+from ..chat import ToolCall, UserMessage
 from ..errors import OutputInvalid
 from ..events import EventType
 from ..record import JsonObject
@@ -36,7 +36,7 @@ def replied(draft: Draft, message: ModelReplied) -> None:
     draft.progress = True
     state.request = None
     state.iteration_count = message.iteration
-    reply = AiMessage(reply.content, _named(draft, reply.tool_calls), reply.reasoning, reply.usage)
+    reply = msgspec.structs.replace(reply, tool_calls=_named(draft, reply.tool_calls))
     data: JsonObject = {"iteration": message.iteration, "text": reply.content, "hasToolCalls": bool(reply.tool_calls)}
     draft.emit(EventType.MODEL_COMPLETED, data)
     draft.append(reply)

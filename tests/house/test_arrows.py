@@ -36,7 +36,7 @@ FOREIGN: dict[str, set[str]] = {
 LAZY: dict[str, set[str]] = {
     # the schema hook of the records, when Pydantic asks; defaults of type variables, which `typing` has from 3.13 on
     "actors": {"pydantic_core", "typing_extensions"},
-    "models": {"httpx", "openai"},
+    "models": {"anthropic", "openai"},
 }
 
 # The ground floor is pure: no I/O, no clock, no randomness, no asyncio, no threads.

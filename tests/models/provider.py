@@ -1,4 +1,4 @@
-"""A chat completions endpoint on a real socket that answers exactly the bytes it is told, and breaks off where it is told."""
+"""A model's endpoint on a real socket that answers exactly the bytes it is told, and breaks off where it is told."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Answer:
     """What the endpoint sends: a head, then the pieces of a body.
 
     `framing`: "length" promises all pieces and sends `cut` of them; "chunked" leaves out the last frame when cut; "close" just
-    ends. `hang` keeps the connection open and silent after what was sent.
+    ends. `hang` keeps the connection open and silent after what was sent, `reset` breaks it off at once.
     """
 
     pieces: Sequence[bytes]
@@ -27,6 +27,7 @@ class Answer:
     framing: str = "length"
     cut: int | None = None
     hang: bool = False
+    reset: bool = False
 
     def sent(self) -> list[bytes]:
         pieces = list(self.pieces)
@@ -90,6 +91,8 @@ class Provider:
             for piece in answer.sent():
                 writer.write(piece)
                 await writer.drain()
+            if answer.reset:
+                writer.transport.abort()
             if answer.hang:
                 await self._closing.wait()
         writer.close()

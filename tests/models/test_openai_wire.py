@@ -148,7 +148,7 @@ class TestRequests:
         assert sent(UserMessage("", (part,)))["content"] == [expected]
 
     def test_audio_elsewhere_is_refused(self) -> None:
-        with pytest.raises(ModelRefused, match="base64 data URL"):
+        with pytest.raises(ModelRefused, match="only as a data URL"):
             body(UserMessage("Listen", (Part("audio", "https://x/a.mp3"),)))
 
 

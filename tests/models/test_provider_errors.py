@@ -14,7 +14,7 @@ from turnhold.actors.errors import (
     QuotaExhausted,
     RetryableModelError,
 )
-from turnhold.models.openai_errors import MAX_RETRY_AFTER, body_error, retry_after, status_error
+from turnhold.models.provider_errors import MAX_RETRY_AFTER, body_error, retry_after, status_error
 
 DATE = "Wed, 21 Oct 2015 07:28:00 GMT"
 

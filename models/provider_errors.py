@@ -24,7 +24,11 @@ MAX_RETRY_AFTER: Final = 24 * 3600.0
 """Seconds; a wish for more is cut to this."""
 
 _MESSAGE_LENGTH = 500
-_TOO_LONG = re.compile(r"maximum context length|context (window|size|length)|exceed_context_size|prompt is too long", re.IGNORECASE)
+_TOO_LONG = re.compile(
+    r"maximum context length|context (window|size|length)|exceeds? context limit|exceed_context_size|prompt is too long",
+    re.IGNORECASE,
+)
+_NO_QUOTA = re.compile(r"credit balance is too low", re.IGNORECASE)
 _STATUS_OF = {
     "rate_limit_exceeded": 429,
     "rate_limit_error": 429,
@@ -32,8 +36,14 @@ _STATUS_OF = {
     "context_length_exceeded": 400,
     "invalid_request_error": 400,
     "authentication_error": 401,
+    "billing_error": 402,
     "permission_error": 403,
+    "not_found_error": 404,
     "timeout": 408,
+    "timeout_error": 408,
+    "request_too_large": 413,
+    "api_error": 500,
+    "overloaded_error": 529,
 }
 
 
@@ -41,7 +51,7 @@ def status_error(status: int, message: str, *, codes: tuple[str, ...] = (), head
     """Return the error that an HTTP status stands for; `codes` are the provider's `code` and `type`."""
     wait = retry_after(headers or {})
     said = f"status {status}: {message}"[:_MESSAGE_LENGTH]
-    if status == 402 or (status == 429 and "insufficient_quota" in codes):
+    if status == 402 or (status == 429 and "insufficient_quota" in codes) or (status == 400 and _NO_QUOTA.search(message)):
         return QuotaExhausted(said)
     if status == 429:
         return ModelRateLimited(said, retry_after=wait)
