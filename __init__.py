@@ -47,7 +47,7 @@ from .actors.errors import (
 )
 from .actors.events import Event, EventType
 from .actors.forms import FormDefinition, user_input_tool
-from .actors.loader import AgentLoader
+from .actors.loader import AgentLoader, InMemoryAgentLoader
 from .actors.model import ChatModel, Delta, ModelOptions, ModelRequest, ToolCallDelta, ToolDefinition
 from .actors.policies import ApprovalDecision, Budget, ExecutionPolicy, RetryPolicy, TurnOptions
 from .actors.tools import Tool, tool
@@ -90,6 +90,7 @@ __all__ = [
     "FormLoop",
     "FormRequired",
     "IdempotencyKeyReused",
+    "InMemoryAgentLoader",
     "InvalidDefinition",
     "InvalidFormData",
     "LeaseLost",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar, cast, final, overload
 
 from .compressors import Compressor, check_compressor
+from .digest import definition_digest
 from .errors import InvalidDefinition
 from .model import ChatModel, ModelOptions, ToolDefinition
 from .output import Out, Output, output_of
@@ -65,6 +66,7 @@ class Agent(Generic[Out]):
     attributes: Mapping[str, Any]
     definitions: tuple[ToolDefinition, ...]
     output: Output[Out]
+    digest: bytes
     _tools: Mapping[str, Tool[..., Any]]
 
     def __init__(
@@ -123,6 +125,7 @@ class Agent(Generic[Out]):
         }
         for key, value in values.items():
             object.__setattr__(self, key, value)
+        object.__setattr__(self, "digest", definition_digest(self))
 
     @property
     def key(self) -> str:

@@ -201,7 +201,8 @@ class TurnState(msgspec.Struct, gc=False, array_like=True, omit_defaults=True):
     ending turn will have once its running calls are over. `opening` is the beginning of the history of a turn that was started
     where its agent is not known; the first executor puts the agent's instructions before it. `tree` is absent in a root. `below` is
     what children that have ended have used, they and those below them. `spans` are the times in which this turn or one of those
-    ran: of a child all, of a root those since it has open children; what is older is counted in `active_ms`.
+    ran: of a child all, of a root those since it has open children; what is older is counted in `active_ms`. `definition` is the
+    digest of the agent with which the turn runs; empty until it is known.
     """
 
     turn_id: str
@@ -250,3 +251,4 @@ class TurnState(msgspec.Struct, gc=False, array_like=True, omit_defaults=True):
     tree: Tree | None = None
     below: Used = NOTHING
     spans: Spans = ()
+    definition: bytes = b""

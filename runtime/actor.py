@@ -250,6 +250,7 @@ class Actor:
             cancel_grace=host.settings.cancel_grace,
             seen=self.recall.spent + self.seen if self.seen is not None else self.recall.spent,
             others=self.others,
+            park_changed=host.settings.park_changed,
         )
 
     async def _commit(self, draft: Draft, batch: list[m.Message]) -> bool:
@@ -279,6 +280,8 @@ class Actor:
         if not isinstance(reply, base.Saved):
             raise self._refused(op, reply)
         self.version = reply.version
+        if self.state.definition not in (b"", draft.state.definition):
+            log.warning("definition_changed", turn=self.turn_id, agent=self.executor.key)
         self.state = draft.state
         self.others = minus(reply.usage, op.usage)
         self._fault = None

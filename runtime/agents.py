@@ -10,7 +10,7 @@ from typing import TypeAlias, cast
 from ..actors.agent import Agent
 from ..actors.checks import MAX_KEY, check_text, shown
 from ..actors.errors import AgentNotFound, InvalidDefinition
-from ..actors.loader import AgentLoader, AgentTable
+from ..actors.loader import AgentLoader, InMemoryAgentLoader
 
 Limit: TypeAlias = Callable[[], AbstractContextManager[None]]
 
@@ -19,10 +19,20 @@ class Agents:
     """A loader, checked: what it gives is what was asked for."""
 
     def __init__(self, agents: Iterable[Agent] | AgentLoader) -> None:
-        self._loader: AgentLoader = agents if isinstance(agents, AgentLoader) else AgentTable(agents)
-        self.announced = _known(self._loader)
-        self.known = frozenset(self.announced)
+        self._loader: AgentLoader = agents if isinstance(agents, AgentLoader) else InMemoryAgentLoader(agents)
+        self.announced: tuple[str, ...] = ()
+        self.known: frozenset[str] = frozenset()
+        self.refresh()
         self._used: dict[int, Agent] = {}
+
+    def refresh(self) -> bool:
+        """Ask the loader what it knows now; tell whether that has changed.
+
+        :raises InvalidDefinition: if it says nothing that can be announced.
+        """
+        found = _known(self._loader)
+        changed, self.announced, self.known = found != self.announced, found, frozenset(found)
+        return changed
 
     async def exact(self, agent_id: str, version: str, limit: Limit = nullcontext) -> Agent | None:
         """Return exactly this version, or `None`; where the loader has to be waited for, within `limit`."""

@@ -50,6 +50,11 @@ class Homes:
         self.version = 0
         self._know({})
 
+    def run(self, agents: Iterable[str]) -> None:
+        """This node runs other agents from now on."""
+        self._own = frozenset(agents)
+        self._know({node: known for node, known in self._live.items() if node != self._node})
+
     def learn(self, nodes: base.Nodes) -> None:
         """Take in the list of announced nodes; those that announce no agent run none."""
         since = nodes.now - self._stale

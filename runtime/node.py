@@ -261,8 +261,22 @@ class Node:
             return False
         return True
 
+    def learn_agents(self) -> None:
+        """Ask the loader again; where it knows other agents now, look for turns of them.
+
+        :raises InvalidDefinition: if it says nothing that can be announced.
+        """
+        if self.execute and self.agents.refresh():
+            placement = self.placement
+            placement.homes.run(self.agents.announced)
+            placement.skips.learned(self.agents.known)
+            placement.poller.look_everywhere()
+            if self._herald is not None and not self._herald.done():
+                self._herald.set_result(None)
+
     async def announce(self, *, first: bool = False) -> bool:
         """Announce the node, and learn of the others where that matters; tell whether the store took it."""
+        self.learn_agents()
         if not await self.beat():
             return False
         placement = self.placement

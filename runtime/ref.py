@@ -13,8 +13,9 @@ from ..actors.errors import InvalidDefinition, TurnNotFound
 from ..actors.events import TERMINAL_EVENTS, Event
 from ..actors.history import readable
 from ..actors.ids import child_id, is_turn_id, root_of
+from ..actors.machine.activate import CHANGED
 from ..actors.machine.draft import Noted, Outcome, Refusal
-from ..actors.machine.messages import ChildEnded, StartChild, Suspend
+from ..actors.machine.messages import ChildEnded, DefinitionAccepted, StartChild, Suspend
 from ..actors.output import Out, Output, Said
 from ..actors.record import JsonValue, Seconds, duration
 from ..actors.turn import Failure, Status
@@ -240,13 +241,17 @@ class TurnRef(Generic[Out]):
                 await subscription.armed()
 
     async def revive(self, *, by: str | None = None) -> None:
-        """End the quarantine of the turn; it may run again at once.
+        """End the quarantine of the turn; it may run again at once. One that was parked as its agent has changed goes on with that.
 
         :raises TurnNotFound: if there is no such turn in quarantine.
         """
         check_text("by", by, MAX_ID, optional=True)
-        if (await self._look()).quarantine is None:
+        reason = (await self._look()).quarantine
+        if reason is None:
             raise TurnNotFound(self._id)
+        if reason.startswith(CHANGED):
+            body = codec.encode_mail(DefinitionAccepted(by), self._node.settings.max_message)
+            await self._node.call(base.Deliver(turn=self._id, mail=base.Mail(self._node.new_id(), body), runtime=True))
         await self._node.call(base.Revive(turn=self._id))  # "gone": this very call, repeated, or somebody else was faster
 
     async def discard(self, reason: str, *, by: str | None = None) -> None:

@@ -28,7 +28,7 @@ from .hooks import Listener
 from .node import Node
 from .records import ConversationRef, NodeInfo, Statistics
 from .ref import TurnRef
-from .settings import Confirm, Settings, bounded, confirmed
+from .settings import ChangedDefinition, Confirm, Settings, bounded, confirmed, parks
 from .starting import StartRequest, start
 from .world import Clock
 
@@ -60,6 +60,8 @@ class Runtime:
     :param confirm: ``"once"``: a `once` tool starts only when a replica of the store has the save of its start; ``"all"``: every
         save asks for that. Memory and SQLite have no replicas and take it as given; on a Redis without one nothing is confirmed,
         so no `once` tool ever starts.
+    :param changed_definition: what becomes of an open turn whose agent is not what it was under the same version. ``"run"``: it
+        goes on with the agent as it is now; ``"park"``: it is put into quarantine, until somebody revives it.
     :param max_snapshot: the largest snapshot and the largest message that is stored, in bytes.
     :raises InvalidDefinition: if an argument is wrong.
     """
@@ -79,6 +81,7 @@ class Runtime:
         cancel_grace: Seconds = 10,
         retention: Seconds = WEEK,
         confirm: Confirm | None = None,
+        changed_definition: ChangedDefinition = "run",
         max_snapshot: int = 1 << 20,
         clock: Clock | None = None,
     ) -> None:
@@ -97,6 +100,7 @@ class Runtime:
             max_snapshot=max_snapshot,
             max_message=max_snapshot,
             confirm=confirmed(confirm),
+            park_changed=parks(changed_definition),
         )
         self._node = Node(
             opened,

@@ -11,6 +11,7 @@ from ..actors.errors import InvalidDefinition
 from ..actors.record import Seconds, milliseconds
 
 Confirm: TypeAlias = Literal["once", "all"]
+ChangedDefinition: TypeAlias = Literal["run", "park"]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,7 +19,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     `margin` is how long before the lease's end an owner stops by itself; `grace` how long behind it others wait before they take
     over; `tail` how many history entries come with a claim; `batch` how much mail is read at once; `confirm` which
-    saves a replica must have before a `once` tool starts behind them.
+    saves a replica must have before a `once` tool starts behind them; `park_changed` whether a turn whose agent has
+    changed is parked.
     """
 
     lease: int
@@ -34,6 +36,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_calls: int = 128
     operation: int = 3000
     confirm: Confirm | None = None
+    park_changed: bool = False
 
     @property
     def renew(self) -> int:
@@ -70,6 +73,13 @@ def bounded(name: str, value: Seconds, least: float = 0.0) -> int:
     if found < least * 1000:
         raise InvalidDefinition(f"{name} must be at least {least} s, not {shown(value)}")
     return found
+
+
+def parks(value: object) -> bool:
+    """Return a setting of `changed_definition`. :raises InvalidDefinition: if it is none."""
+    if value not in ("run", "park"):
+        raise InvalidDefinition(f'changed_definition must be "run" or "park", not {shown(value)}')
+    return value == "park"
 
 
 def confirmed(value: object) -> Confirm | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 SECONDS = 60.0
 LONGEST = 960.0
@@ -46,6 +46,10 @@ class Skips:
     def drop(self, turn: str) -> None:
         """It runs, or is gone."""
         self._turns.pop(turn, None)
+
+    def learned(self, agents: Container[str]) -> None:
+        """This node runs these agents now: their turns are not left alone any more."""
+        self._turns = {turn: skip for turn, skip in self._turns.items() if skip.agent is None or skip.agent not in agents}
 
     def rung(self, turn: str) -> bool:
         """There is news of a turn: it may be tried again. Tell whether it was left alone until now."""

@@ -54,11 +54,18 @@ async def find_agent(node: Node, agent: Agent | str) -> Agent:
         known = await node.agents.exact(agent.id, agent.version)
         if known is not agent:
             raise AgentNotFound(agent.id, agent.version)
-        return agent
+        return _announced(node, agent)
     if not isinstance(agent, str):
         raise InvalidDefinition(f"agent must be an Agent or the id of one, not {type(agent).__name__}")
     check_text("agent", agent, MAX_ID, empty=False)
-    return await node.agents.active(agent)
+    return _announced(node, await node.agents.active(agent))
+
+
+def _announced(node: Node, agent: Agent) -> Agent:
+    """Return an agent; one that the loader has learned since it was asked the last time is announced now."""
+    if agent.key not in node.agents.known:
+        node.learn_agents()
+    return agent
 
 
 async def find_definition(node: Node, agent: Agent | str) -> Definition:

@@ -9,8 +9,11 @@ from ..turn import CallStatus, Status
 from ..used import rest
 from . import calls, ending
 from .create import open_history
-from .draft import DEFAULT_POLICY, Draft, Park
-from .messages import Activated, CancelRequested
+from .draft import DEFAULT_POLICY, Draft, Noted, Outcome, Park
+from .messages import Activated, CancelRequested, DefinitionAccepted
+
+CHANGED = "the definition of"
+"""How the reason begins for which a turn is parked whose agent has changed."""
 
 
 def activated(draft: Draft, message: Activated) -> None:
@@ -23,6 +26,7 @@ def activated(draft: Draft, message: Activated) -> None:
     rest(state, state.updated_at)
     if state.status.terminal or message.quarantined:
         return
+    _compare(draft)
     if state.opening is not None and context.agent is not None:
         opening, state.opening = state.opening, None
         open_history(draft, context.agent.instructions, opening)
@@ -43,6 +47,25 @@ def activated(draft: Draft, message: Activated) -> None:
         elif call.status is CallStatus.UNDECIDED and message.crashes >= draft.policy.max_crashes and state.ending is None:
             draft.actions.append(Park(f"{message.crashes} owners were lost while the approval policy was asked about {call.name}"))
             return
+
+
+def _compare(draft: Draft) -> None:
+    """Notice that the agent is not what it was under the same version when the turn ran last."""
+    state, agent = draft.state, draft.context.agent
+    if agent is None or state.definition == agent.digest:
+        return
+    if state.definition and draft.context.park_changed and state.ending is None:
+        draft.actions.append(Park(f"{CHANGED} {agent.key} has changed"))
+    else:
+        state.definition = agent.digest
+
+
+def definition_accepted(draft: Draft, message: DefinitionAccepted) -> Outcome:
+    """A person has looked at it: the turn is not parked for that, and goes on with the agent as it is."""
+    if draft.context.agent is not None:
+        draft.state.definition = draft.context.agent.digest
+        draft.actions = [each for each in draft.actions if not (isinstance(each, Park) and each.reason.startswith(CHANGED))]
+    return Noted()
 
 
 def cancel_requested(draft: Draft, message: CancelRequested) -> None:

@@ -62,6 +62,8 @@ def new_turn(
         ),
         context,
     )
+    if bound and context.agent is not None:
+        draft.state.definition = context.agent.digest
     opening = [*(message for message in history if not isinstance(message, SystemMessage)), input]
     if bound:
         open_history(draft, instructions, opening)

@@ -25,7 +25,8 @@ class Context(msgspec.Struct, gc=False, frozen=True):
     `now` is store milliseconds. `agent` is absent on a node that runs nothing. `execute` says whether effects may be started.
     `asking` are calls whose policy is being asked by this activation. `spread` (0 to 1) is this step's share of jitter. `seen` is
     the usage that the model request under way has reported so far. `others` is what the other turns of the tree have used, as of
-    this activation's last save; `None` before the first.
+    this activation's last save; `None` before the first. With `park_changed` a turn whose agent has changed under the same
+    version is parked, until a person lets it go on.
     """
 
     now: int
@@ -37,6 +38,7 @@ class Context(msgspec.Struct, gc=False, frozen=True):
     cancel_grace: int = 10_000
     seen: Usage | None = None
     others: Used | None = None
+    park_changed: bool = False
 
 
 class CallModel(msgspec.Struct, gc=False, frozen=True):

@@ -13,6 +13,7 @@ from .messages import (
     CancelRequested,
     ChildEnded,
     DeadlinePassed,
+    DefinitionAccepted,
     Fault,
     FormAsked,
     HandOff,
@@ -94,4 +95,6 @@ def receive(draft: Draft, message: Received) -> None:
             outcome = children.ended(draft, body)
         case Rewound():
             outcome = rewound.rewound(draft, body)
+        case DefinitionAccepted():
+            outcome = activate.definition_accepted(draft, body)
     draft.answers.append((message.message_id, outcome))

@@ -79,7 +79,13 @@ class Rewound(Stored, frozen=True):
     started: tuple[Start, ...]
 
 
-MailMessage: TypeAlias = Resume | Suspend | StartChild | ChildEnded | Rewound
+class DefinitionAccepted(Stored, frozen=True):
+    """A person lets a turn that was parked go on with an agent that has changed."""
+
+    by: str | None = None
+
+
+MailMessage: TypeAlias = Resume | Suspend | StartChild | ChildEnded | Rewound | DefinitionAccepted
 
 
 class Received(msgspec.Struct, gc=False, frozen=True):

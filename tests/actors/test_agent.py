@@ -10,7 +10,7 @@ import pytest
 from turnhold.actors.agent import Agent
 from turnhold.actors.chat import AiMessage
 from turnhold.actors.errors import InvalidDefinition
-from turnhold.actors.loader import AgentLoader, AgentTable
+from turnhold.actors.loader import AgentLoader, InMemoryAgentLoader
 from turnhold.actors.model import ModelOptions, ModelRequest
 from turnhold.actors.policies import ExecutionPolicy
 from turnhold.actors.tools import tool
@@ -175,7 +175,7 @@ ONE, TWO = Agent("shop", model=MODEL), Agent("shop", version="2", model=MODEL)
 
 def test_a_table_finds_exact_and_active_versions() -> None:
     """Scenarios A 20 to A 22: exact instances, the last given is active, none for an unknown version."""
-    table = AgentTable([ONE, TWO, ONE, TWO])
+    table = InMemoryAgentLoader([ONE, TWO, ONE, TWO])
 
     assert (table.load("shop", "1"), table.load("shop", "2")) == (ONE, TWO)
     assert table.load_active("shop") is TWO
@@ -190,7 +190,7 @@ def test_a_version_may_contain_an_at() -> None:
     """Only the id may not, so names stay unambiguous."""
     agent = Agent("shop", version="1@beta", model=MODEL)
 
-    assert AgentTable([agent]).load("shop", "1@beta") is agent
+    assert InMemoryAgentLoader([agent]).load("shop", "1@beta") is agent
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_version_may_contain_an_at() -> None:
 def test_wrong_tables(agents: Any, words: str) -> None:
     """Two different agents of one name, or things that are no agents."""
     with pytest.raises(InvalidDefinition, match=words):
-        AgentTable(agents)
+        InMemoryAgentLoader(agents)
 
 
 async def test_a_custom_loader_fits_the_protocol() -> None:

@@ -12,7 +12,7 @@ from turnhold.actors.agent import Agent
 from turnhold.actors.chat import AiMessage, ToolCall
 from turnhold.actors.context import ToolContext
 from turnhold.actors.forms import FormDefinition, user_input_tool
-from turnhold.actors.loader import AgentLoader, AgentTable
+from turnhold.actors.loader import AgentLoader, InMemoryAgentLoader
 from turnhold.actors.model import ChatModel, ModelRequest
 from turnhold.actors.policies import ApprovalDecision
 from turnhold.actors.record import JsonValue
@@ -174,4 +174,4 @@ async def outputs(runtime: Runtime) -> None:
     await wrong.settle()
 
 
-loader: AgentLoader = AgentTable([agent])
+loader: AgentLoader = InMemoryAgentLoader([agent])

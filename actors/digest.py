@@ -1,0 +1,56 @@
+"""What a definition is, in eight bytes: by them a turn notices that its agent has changed under the same version."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from .agent import Agent
+    from .tools import Tool
+
+LENGTH = 8
+
+
+def definition_digest(agent: Agent[Any]) -> bytes:
+    """Return the digest of what of an agent can be compared.
+
+    That is all that is data: texts, schemas, options, rules, the names of tools, of the models' classes and of the functions that
+    decide. Code is not looked into: a tool that does something else under the same name and schema is the same.
+    """
+    parts = (
+        agent.instructions,
+        [_tool(tool) for tool in sorted(agent.tools, key=lambda each: each.name)],
+        _named(agent.approval),
+        agent.policy,
+        agent.options,
+        agent.window,
+        _named(agent.compressor),
+        agent.output.schema,
+        [type(agent.model).__qualname__, _text(getattr(agent.model, "name", None))],
+    )
+    return hashlib.sha256(msgspec.json.encode(parts, enc_hook=_other, order="deterministic")).digest()[:LENGTH]
+
+
+def _tool(tool: Tool[..., Any]) -> list[object]:
+    asks = tool.approval if isinstance(tool.approval, bool | msgspec.Struct) else _named(tool.approval)
+    return [
+        *(tool.name, tool.description, tool.parameters, asks, tool.effect, tool.timeout, tool.sequential, tool.cancellable),
+        *(tool.sensitive, tool.assignee, [[form.form_key, form.description, form.json_schema] for form in tool.forms]),
+        None if tool.agent is None else tool.agent.key,
+    ]
+
+
+def _named(value: object) -> object:
+    """Return the name of a function, or of the class of an object; never a text that hangs on an address."""
+    return None if value is None else getattr(value, "__qualname__", type(value).__qualname__)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _other(value: object) -> object:
+    return type(value).__qualname__
