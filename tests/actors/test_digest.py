@@ -69,7 +69,7 @@ def test_the_same_definition_has_the_same_digest() -> None:
         {"model": Named("a")},
         {"model": Named("b")},
     ],
-    ids=lambda changes: "_".join(changes),
+    ids="_".join,
 )
 def test_what_changes_it(changes: dict[str, Any]) -> None:
     """Texts, schemas, options, rules, the class and the name of the model; no two of these are the same."""

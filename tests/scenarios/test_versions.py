@@ -56,10 +56,7 @@ async def test_a_changed_definition_runs(lab: Lab, desk: Desk) -> None:
 
 
 async def test_a_changed_definition_is_parked(lab: Lab, desk: Desk) -> None:
-    """T118: with "park" it is put into quarantine before anything runs, is listed, and says why; who revives it accepts the change.
-
-    The answer that woke it is kept, and decided then.
-    """
+    """T118: with "park" it is put into quarantine before anything runs, listed, and says why; who revives it accepts the change."""
     old, new = pair(desk)
     first = await lab.runtime(old)
     turn = await first.start(old, "hi")
