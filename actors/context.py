@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, final
 import msgspec
 
 from .chat import ToolCall
-from .errors import FormRequired, TurnholdError
+from .errors import FormDeclined, FormRequired, TurnholdError
 from .ids import call_key
 from .record import JsonObject, JsonValue
+from .turn import Decline
 from .waits import MAX_TEXT, check_json, check_text
 
 if TYPE_CHECKING:
@@ -44,8 +45,9 @@ class ToolContext(msgspec.Struct, Generic[S], frozen=True, kw_only=True, eq=Fals
     """The turn, the call and the attempt that a tool runs for, and what it may ask the runtime.
 
     `attempt` counts starts of this call's function. `forms` holds submitted data by form key, `form_data` the last of it (`None`
-    until a form was answered). `metadata` is the turn's, `services` what the Runtime was given. `epoch` is a fencing token: it
-    grows with every activation of the turn.
+    until a form was answered), `declined` what was said to forms with ``tell_decline``. `kept` is what an earlier attempt kept when
+    it asked for a form (`None`: nothing). `metadata` is the turn's, `services` what the Runtime was given. `epoch` is a fencing
+    token: it grows with every activation of the turn.
     """
 
     turn_id: str
@@ -61,6 +63,8 @@ class ToolContext(msgspec.Struct, Generic[S], frozen=True, kw_only=True, eq=Fals
     epoch: int = 0
     form_data: JsonValue = None
     forms: Mapping[str, JsonValue] = {}
+    declined: Mapping[str, Decline] = {}
+    kept: JsonValue = None
     metadata: JsonObject = {}
     services: S = cast("S", None)
     report: Callable[[str, JsonObject], None] = _nobody
@@ -108,13 +112,19 @@ class ToolContext(msgspec.Struct, Generic[S], frozen=True, kw_only=True, eq=Fals
         check_json("data", data)
         self.report(message, cast("JsonObject", data))
 
-    def form(self, form: FormDefinition[T]) -> T:
+    def form(self, form: FormDefinition[T], *, keep: JsonValue = None) -> T:
         """Return what was submitted for a form; ask for it before any side effect.
 
+        :param keep: a JSON-like value of at most 64 KiB for the next attempt, which finds it as `kept`.
         :raises FormRequired: if it was not submitted yet; let it pass, the call is started again with the data.
+        :raises FormDeclined: if it has ``tell_decline`` and was declined, or nobody answered it in time.
+        :raises InvalidDefinition: if `keep` is not JSON-like or too large.
         """
+        said = self.declined.get(form.form_key)
+        if said is not None:
+            raise FormDeclined(form.form_key, said.reason, expired=said.expired)
         if form.form_key not in self.forms:
-            raise FormRequired(form)
+            raise FormRequired(form, keep=keep)
         return form.convert(self.forms[form.form_key])
 
     def __repr__(self) -> str:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from .record import JsonObject
+    from .record import JsonObject, JsonValue
     from .view import TurnView
     from .waits import Receipt, Suspension
 
@@ -148,12 +148,32 @@ class FormLoop(TurnholdError):
     """A tool asked again for a form that its call already has. The call ends with this error; it is not retried."""
 
 
+class FormDeclined(TurnholdError):
+    """A form with ``tell_decline`` was declined, or nobody answered it in time (`expired`). `reason` is what was said.
+
+    Raised by `ToolContext.form`. A tool that lets it pass ends its call with the structured `declined` result.
+    """
+
+    def __init__(self, form_key: str, reason: str, *, expired: bool = False) -> None:
+        super().__init__(f"form {form_key!r} was " + ("not answered in time" if expired else "declined"))
+        self.form_key = form_key
+        self.reason = reason
+        self.expired = expired
+
+
 class ToolError(TurnholdError):
     """Raise it in a tool to give the model a structured failure; the turn goes on. `data` goes to the model with the message."""
 
     def __init__(self, message: str, **data: object) -> None:
         super().__init__(message)
         self.data = data
+
+
+class OutcomeUnknown(TurnholdError):
+    """Raise it in a tool when nobody can say whether it took effect: a connection broke while the answer was awaited, say.
+
+    A `once` call is then in doubt until a person resolves it; for a `repeatable` one it is an exception like others.
+    """
 
 
 class ArgumentsInvalid(TurnholdError, ValueError):
@@ -288,13 +308,21 @@ class QuotaExhausted(ModelRefused):
 class FormRequired(BaseException):
     """Leaves a tool that needs a form, before any side effect. Not an `Exception`, so that no tool code swallows it.
 
-    :raises InvalidDefinition: if `form` is not a `FormDefinition`.
+    `keep` is a JSON-like value of at most 64 KiB that the next attempts find as ``ToolContext.kept``; without one, what was kept
+    before stays.
+
+    :raises InvalidDefinition: if `form` is not a `FormDefinition`, or `keep` is not JSON-like or too large.
     """
 
-    def __init__(self, form: object, values: JsonObject | None = None) -> None:
+    def __init__(self, form: object, values: JsonObject | None = None, *, keep: JsonValue = None) -> None:
         key = getattr(form, "form_key", None)
         if not isinstance(key, str):
             raise InvalidDefinition(f"FormRequired needs a FormDefinition, not {type(form).__name__}")
         super().__init__(f"form {key!r} is required")
+        if keep is not None:
+            from .checks import check_json
+
+            check_json("keep", keep)
         self.form = form
         self.values = values
+        self.keep = keep

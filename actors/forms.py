@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar, cast, final, get_origin, overload
 
 import msgspec
 
+from .checks import check_flag
 from .errors import ArgumentsInvalid, FormLoop, FormRequired, InvalidDefinition
 from .policies import OnExpiry
 from .record import JsonObject, JsonValue, Seconds
@@ -28,6 +29,9 @@ class FormDefinition(Generic[T]):
     The schema may also be a Struct, dataclass or TypedDict; the data then comes converted. A form that `expires_in` some time ends
     by `on_expiry`: "reject" (the default) declines the call, "cancel" and "fail" end the turn, "default" submits `default`.
 
+    Declined, a call ends with a structured result. With `tell_decline` a tool that asked is started again instead, and
+    `ToolContext.form` raises `FormDeclined` in it.
+
     :raises InvalidDefinition: if the key or the description is blank, the schema is empty, wrong or too large, `on_expiry` or
         `default` is given for nothing, or the default does not fit the schema.
     """
@@ -38,6 +42,7 @@ class FormDefinition(Generic[T]):
     expires_in: timedelta | None
     on_expiry: OnExpiry | None
     default: JsonValue
+    tell_decline: bool
     type: type[T] | None
     _schema: bytes
 
@@ -52,6 +57,7 @@ class FormDefinition(Generic[T]):
         expires_in: Seconds | None = None,
         on_expiry: OnExpiry | None = None,
         default: object = None,
+        tell_decline: bool = False,
     ) -> None: ...
     @overload
     def __init__(
@@ -64,6 +70,7 @@ class FormDefinition(Generic[T]):
         expires_in: Seconds | None = None,
         on_expiry: OnExpiry | None = None,
         default: object = None,
+        tell_decline: bool = False,
     ) -> None: ...
     def __init__(
         self,
@@ -75,6 +82,7 @@ class FormDefinition(Generic[T]):
         expires_in: Seconds | None = None,
         on_expiry: OnExpiry | None = None,
         default: object = None,
+        tell_decline: bool = False,
     ) -> None:
         check_text("form_key", form_key, MAX_ID, empty=False)
         name = f"form {form_key}"
@@ -83,6 +91,7 @@ class FormDefinition(Generic[T]):
         typed = isinstance(schema, type) or get_origin(schema) is not None
         checked = check_schema(f"{name}: schema", schema_of(f"{name}: schema", schema) if typed else schema)
         span = positive(f"{name}: expires_in", expires_in)
+        check_flag(f"{name}: tell_decline", tell_decline)
         values = {
             "form_key": form_key,
             "description": description,
@@ -90,6 +99,7 @@ class FormDefinition(Generic[T]):
             "expires_in": span,
             "on_expiry": _on_expiry(name, span, on_expiry),
             "default": _default(name, checked, on_expiry, default),
+            "tell_decline": tell_decline,
             "type": schema if typed else None,
             "_schema": msgspec.json.encode(checked),
         }
@@ -186,7 +196,11 @@ def find_form_required(error: BaseException) -> FormRequired | None:
     return None
 
 
-def form_loop(required: FormRequired, forms: Mapping[str, JsonValue] | None) -> FormLoop | None:
+def form_loop(
+    required: FormRequired, forms: Mapping[str, JsonValue] | None, declined: Mapping[str, object] | None = None
+) -> FormLoop | None:
     """Return the error of a tool that asked for a form its call already has; `None` if it asked for a new one."""
     key = cast("FormDefinition[Any]", required.form).form_key
+    if key in (declined or {}):
+        return FormLoop(f"the tool asked again for the form {key!r}, which was declined")
     return FormLoop(f"the tool asked again for the form {key!r}, which was submitted") if key in (forms or {}) else None

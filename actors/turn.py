@@ -94,6 +94,13 @@ class CallStatus(enum.StrEnum):
     REJECTED = "rejected"  # has a refusal as its result
 
 
+class Decline(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_defaults=True):
+    """That a form was declined: what was said, and whether nobody answered it in time."""
+
+    reason: str = ""
+    expired: bool = False
+
+
 class OpenWait(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_defaults=True):
     """An open wait as the turn keeps it; `correlation` is the call's id, a child's id, or empty."""
 
@@ -111,6 +118,7 @@ class OpenWait(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_defa
     metadata: JsonObject | None = None
     default: JsonValue = None
     has_default: bool = False
+    tell_decline: bool = False
 
 
 class CallRecord(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_defaults=True):
@@ -119,7 +127,8 @@ class CallRecord(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_de
     An approval belongs to this record and to `digest` (of name and arguments); `allowed` says that policy or person let it run.
     `attempt` counts starts of the function; `activation` made the last one. `forms` holds submitted data by form key. `failures`
     counts failed attempts (of a `once` call, those that never began), `crashes` attempts that a lost owner left open. `child` is
-    the child turn that a call of an agent has started.
+    the child turn that a call of an agent has started. `declined` holds what was said to forms whose tool is told of it, by form
+    key; `kept` is what an attempt that asked for a form keeps for the next.
     """
 
     id: str
@@ -149,6 +158,8 @@ class CallRecord(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_de
     sensitive: tuple[str, ...] = ()
     policy_failures: Count = 0
     child: str | None = None
+    declined: dict[str, Decline] | None = None
+    kept: JsonValue = None
 
     @property
     def effective(self) -> JsonObject:

@@ -47,6 +47,8 @@ def context_of(
         epoch=actor.token.epoch,
         form_data=next(reversed(forms.values()), None),
         forms=forms,
+        declined=call.declined or {},
+        kept=call.kept,
         metadata=state.metadata or {},
         services=actor.host.services,
         report=report,
@@ -97,9 +99,9 @@ def _raised(actor: Actor, call: CallRecord, error: BaseException) -> m.Message:
     """Say what an exception that left a tool means."""
     required = find_form_required(error)
     if required is not None:
-        loop = form_loop(required, call.forms)
+        loop = form_loop(required, call.forms, call.declined)
         if loop is None:
-            return m.FormAsked(call.id, call.attempt, cast("FormDefinition[object]", required.form))
+            return m.FormAsked(call.id, call.attempt, cast("FormDefinition[object]", required.form), required.keep)
         found = failure_of(loop)
         return m.ToolFailed(call.id, call.attempt, "loop", found, _told(actor, call, found, loop))
     found = failure_of(error)
@@ -110,7 +112,10 @@ def _raised(actor: Actor, call: CallRecord, error: BaseException) -> m.Message:
         except errors.ToolResultInvalid:
             text = texts.failed("tool_error", found.message)
         return m.ToolFailed(call.id, call.attempt, "told", found, text)
-    return m.ToolFailed(call.id, call.attempt, "error", found, _told(actor, call, found, error))
+    if isinstance(error, errors.FormDeclined):
+        return m.ToolFailed(call.id, call.attempt, "told", found, texts.declined(error.reason, expired=error.expired))
+    kind = "timeout" if isinstance(error, errors.OutcomeUnknown) else "error"
+    return m.ToolFailed(call.id, call.attempt, kind, found, _told(actor, call, found, error))
 
 
 def _told(actor: Actor, call: CallRecord, found: Failure, error: BaseException) -> str:

@@ -39,7 +39,17 @@ def finish(draft: Draft, call: CallRecord, result: str) -> None:
 
 def finished(call: CallRecord, result: str) -> CallRecord:
     """Return a call with its result; what only a running call needs is dropped."""
-    return msgspec.structs.replace(call, status=CallStatus.DONE, result=result, forms=None, parameters=None, failures=0, crashes=0)
+    return msgspec.structs.replace(
+        call,
+        status=CallStatus.DONE,
+        result=result,
+        forms=None,
+        declined=None,
+        kept=None,
+        parameters=None,
+        failures=0,
+        crashes=0,
+    )
 
 
 def failed(draft: Draft, message: ToolFailed) -> None:
@@ -74,6 +84,8 @@ def form_asked(draft: Draft, message: FormAsked) -> None:
     draft.progress = True
     if draft.state.ending is not None:
         return finish(draft, call, texts.failed("cancelled", "The turn ended while the call asked for a form."))
+    if message.keep is not None:
+        call = draft.put(msgspec.structs.replace(call, kept=message.keep))
     return open_form(draft, call, message.form)
 
 

@@ -11,7 +11,7 @@ from ..chat import CallEdited, UserMessage
 from ..events import EventType
 from ..record import JsonObject, JsonValue
 from ..results import result_text
-from ..turn import CallRecord, CallStatus, OpenWait
+from ..turn import CallRecord, CallStatus, Decline, OpenWait
 from ..waits import CommandType, Effect, Receipt, ResumeCommand
 from . import calls, texts
 from .draft import Accepted, Draft, Outcome, Refusal
@@ -201,8 +201,21 @@ def submit(draft: Draft, wait: OpenWait, value: JsonValue) -> None:
 
 
 def _decline(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> None:
-    call = _of(draft, wait)
-    draft.put(msgspec.structs.replace(call, status=CallStatus.REJECTED, result=texts.declined(asked.text), forms=None))
+    decline(draft, wait, _of(draft, wait), asked.text)
+
+
+def decline(draft: Draft, wait: OpenWait, call: CallRecord, reason: str, *, expired: bool = False) -> None:
+    """End a call whose form is not answered; where its function wants to be told of that, start it again."""
+    if wait.tell_decline and call.attempt > 0:
+        declined = {**(call.declined or {}), wait.form_key or "": Decline(reason, expired)}
+        draft.put(msgspec.structs.replace(call, status=CallStatus.PENDING, declined=declined))
+        return
+    result = texts.declined(reason, expired=expired)
+    draft.put(
+        msgspec.structs.replace(
+            call, status=CallStatus.REJECTED, result=result, forms=None, declined=None, kept=None, parameters=None
+        )
+    )
 
 
 def _retry(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> None:

@@ -52,9 +52,9 @@ def _expire(draft: Draft, wait: OpenWait) -> None:
 def _decline(draft: Draft, wait: OpenWait) -> None:
     call = draft.call(wait.correlation)
     if call is None:
-        return
-    if wait.type is SuspensionType.TOOL_APPROVAL:
-        result = texts.failed("approval_expired", "Nobody decided about the call in time; it did not run.")
-    else:
-        result = texts.declined("Nobody answered in time.", expired=True)
+        return None
+    if wait.type is not SuspensionType.TOOL_APPROVAL:
+        return commands.decline(draft, wait, call, "Nobody answered in time.", expired=True)
+    result = texts.failed("approval_expired", "Nobody decided about the call in time; it did not run.")
     draft.put(msgspec.structs.replace(call, status=CallStatus.REJECTED, result=result, forms=None, parameters=None))
+    return None

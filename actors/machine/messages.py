@@ -160,8 +160,8 @@ class ToolFailed(msgspec.Struct, gc=False, frozen=True):
     """An attempt of a call failed.
 
     ``told``: the tool raised ToolError, or its arguments were wrong: the model is told. ``error``: any other exception.
-    ``timeout``: the waiting has ended, the function may still run. ``loop``: FormLoop. ``interrupted``: cancelled by us.
-    ``spent``: not begun, the budget of the tree is used up.
+    ``timeout``: the waiting has ended, the function may still run, or it said that its outcome is unknown.
+    ``loop``: FormLoop. ``interrupted``: cancelled by us. ``spent``: not begun, the budget of the tree is used up.
     `text` is what the model reads if the turn goes on.
     """
 
@@ -178,6 +178,7 @@ class FormAsked(msgspec.Struct, gc=False, frozen=True):
     call_id: str
     attempt: int
     form: FormDefinition[Any]
+    keep: JsonValue = None
 
 
 class NotStarted(msgspec.Struct, gc=False, frozen=True):

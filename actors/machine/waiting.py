@@ -95,6 +95,7 @@ def open_form(draft: Draft, call: CallRecord, form: FormDefinition[Any], assigne
             metadata={"toolName": call.name},
             default=default,
             has_default=form.on_expiry == "default",
+            tell_decline=form.tell_decline,
         )
     )
     draft.emit(
