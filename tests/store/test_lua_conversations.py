@@ -9,6 +9,7 @@ import pytest
 
 from turnhold.actors.ids import root_id
 from turnhold.store import base
+from turnhold.store.memory_core import MemoryCore
 from turnhold.store.redis_connection import FORMAT
 
 from .both import START, claim_by, mail, new_turn
@@ -27,15 +28,18 @@ def named(number: int, conversation: str = TALK) -> str:
 
 
 class Talk:
-    """A Redis with virtual time, and short ways to use conversations."""
+    """A Redis with virtual time, whose replies must be those of a memory store, and short ways to use conversations."""
 
     def __init__(self, client: redis.Redis) -> None:
         self.core = RedisCore(client)
+        self.memory: MemoryCore | None = MemoryCore()
         self.now = START
 
     def __call__(self, op: base.Op, later: int = 1) -> Any:
         self.now += later
-        return self.core.apply(op, self.now)
+        reply = self.core.apply(op, self.now)
+        assert self.memory is None or reply == self.memory.apply(op, self.now)
+        return reply
 
     def start(self, number: int, when_busy: base.WhenBusy = "refuse", *, conversation: str = TALK, **more: Any) -> Any:
         """Start the n-th turn of a conversation."""
@@ -269,6 +273,7 @@ def test_a_long_queue_keeps_its_order(talk: Talk) -> None:
 def test_a_dead_turn_in_the_queue_is_passed_over(talk: Talk, client: redis.Redis) -> None:
     """One that a release without queues has ended, and one whose record is gone, block nobody."""
     talk.queue(1, 2, 3, 4, 5)
+    talk.memory = None
     client.hset(talk.core.keys.turn(named(2), "t")[0], "st", "T")
     client.delete(talk.core.keys.turn(named(3), "t")[0])
     talk.end(named(1))
