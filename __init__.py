@@ -51,7 +51,8 @@ from .actors.events import Event, EventType
 from .actors.forms import FormDefinition, user_input_tool
 from .actors.loader import AgentLoader, InMemoryAgentLoader
 from .actors.model import ChatModel, Delta, ModelOptions, ModelRequest, ToolCallDelta, ToolDefinition
-from .actors.policies import ApprovalDecision, Budget, ExecutionPolicy, RetryPolicy, TurnOptions
+from .actors.plan import PlanStatus, Task, TaskPlan, TaskStatus
+from .actors.policies import ApprovalDecision, Budget, ExecutionPolicy, PlanningPolicy, RetryPolicy, TurnOptions
 from .actors.tools import Tool, tool
 from .actors.turn import Status
 from .actors.view import Owner, Page, Quarantine, TurnError, TurnView
@@ -114,6 +115,8 @@ __all__ = [
     "Page",
     "Part",
     "Phase",
+    "PlanStatus",
+    "PlanningPolicy",
     "Quarantine",
     "QuotaExhausted",
     "Receipt",
@@ -132,6 +135,9 @@ __all__ = [
     "SuspensionMismatch",
     "SuspensionType",
     "SystemMessage",
+    "Task",
+    "TaskPlan",
+    "TaskStatus",
     "Tool",
     "ToolCall",
     "ToolCallDelta",

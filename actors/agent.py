@@ -13,7 +13,7 @@ from .digest import definition_digest
 from .errors import InvalidDefinition
 from .model import ChatModel, ModelOptions, ToolDefinition
 from .output import Out, Output, output_of
-from .policies import ExecutionPolicy
+from .policies import ExecutionPolicy, PlanningPolicy
 from .tools import Approval, AskedApproval, Tool, agent_tool, read_only, tool
 from .waits import MAX_ID, MAX_TEXT, check_text
 from .window import ContextWindow
@@ -26,7 +26,7 @@ DEFAULT_POLICY = ExecutionPolicy()
 DEFAULT_OPTIONS = ModelOptions()
 DEFAULT_WINDOW = ContextWindow()
 FIELDS = (
-    *("id", "version", "name", "description", "model", "instructions", "tools", "approval", "policy", "options"),
+    *("id", "version", "name", "description", "model", "instructions", "tools", "approval", "policy", "planning", "options"),
     *("window", "compressor", "output_type", "tool_error_message", "attributes"),
 )
 
@@ -40,6 +40,7 @@ class Agent(Generic[Out]):
 
     :param tools: `Tool`s, or functions that become tools with default options.
     :param approval: ``approval(turn, call, tool)``, sync or async; a bool (true: a person must approve) or an `ApprovalDecision`.
+    :param planning: giving one lets the model make plans, whose tasks agents carry out as child turns.
     :param window: how much of the history the model sees.
     :param compressor: what makes the older turns in the window shorter; ``turnhold.compressors`` has some.
     :param output_type: what the final reply must be: text, or a Struct, a dataclass, a TypedDict or another type with a JSON form.
@@ -58,6 +59,7 @@ class Agent(Generic[Out]):
     tools: tuple[Tool[..., Any], ...]
     approval: AgentApproval | None
     policy: ExecutionPolicy
+    planning: PlanningPolicy | None
     options: ModelOptions
     window: ContextWindow
     compressor: Compressor | None
@@ -81,6 +83,7 @@ class Agent(Generic[Out]):
         tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
         approval: AgentApproval | None = None,
         policy: ExecutionPolicy = DEFAULT_POLICY,
+        planning: PlanningPolicy | None = None,
         options: ModelOptions = DEFAULT_OPTIONS,
         window: ContextWindow = DEFAULT_WINDOW,
         compressor: Compressor | None = None,
@@ -96,7 +99,7 @@ class Agent(Generic[Out]):
         check_text(f"agent {id}: description", description, MAX_TEXT)
         check_text(f"agent {id}: instructions", instructions, MAX_INSTRUCTIONS, optional=True)
         _check_model(id, model)
-        _check_parts(id, policy=policy, options=options, window=window)
+        _check_parts(id, policy=policy, planning=planning, options=options, window=window)
         if compressor is not None:
             check_compressor(f"agent {id}: compressor", compressor)
         for key, value in (("approval", approval), ("tool_error_message", tool_error_message)):
@@ -113,6 +116,7 @@ class Agent(Generic[Out]):
             "tools": tuple(named.values()),
             "approval": approval,
             "policy": policy,
+            "planning": planning,
             "options": options,
             "window": window,
             "compressor": compressor,
@@ -181,13 +185,14 @@ class Agent(Generic[Out]):
         return f"<Agent {self.key}>"
 
 
-def _check_parts(id: str, *, policy: object, options: object, window: object) -> None:
+def _check_parts(id: str, *, policy: object, planning: object, options: object, window: object) -> None:
     for key, value, kind in (
         ("policy", policy, ExecutionPolicy),
+        ("planning", planning, PlanningPolicy),
         ("options", options, ModelOptions),
         ("window", window, ContextWindow),
     ):
-        if not isinstance(value, kind):
+        if not isinstance(value, kind) and not (key == "planning" and value is None):
             raise InvalidDefinition(f"agent {id}: {key} must be of type {kind.__name__}, not {type(value).__name__}")
 
 

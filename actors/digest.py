@@ -25,6 +25,7 @@ def definition_digest(agent: Agent[Any]) -> bytes:
         [_tool(tool) for tool in sorted(agent.tools, key=lambda each: each.name)],
         _named(agent.approval),
         agent.policy,
+        agent.planning,
         agent.options,
         agent.window,
         _named(agent.compressor),

@@ -8,13 +8,15 @@ from typing import Literal, TypeAlias, cast
 
 import msgspec
 
-from .checks import MAX_ID, check_flag, check_object, check_span, check_text, check_whole, shown
+from .checks import MAX_ID, MAX_TEXT, check_flag, check_object, check_span, check_text, check_whole, shown
 from .errors import InvalidDefinition
 from .record import JsonObject, Record, Seconds, duration, milliseconds
 
 MAX_MULTIPLIER = 100
 MAX_REASON = 4096
+MAX_TASKS = 100
 
+FailureStrategy: TypeAlias = Literal["stop", "continue"]
 ToolErrors: TypeAlias = Literal["fail", "return_to_model"]
 OnExpiry: TypeAlias = Literal["reject", "cancel", "fail", "default"]
 
@@ -139,6 +141,52 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True, omit_defaults=True):
             raise InvalidDefinition(f"ExecutionPolicy.budget must be a Budget, not {shown(self.budget)}")
         for name in ("interrupted_tool_message_template", "interrupted_turn_message_template", "cancellation_reason"):
             check_text(f"ExecutionPolicy.{name}", getattr(self, name), MAX_REASON)
+
+
+class PlanningPolicy(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """How the turns of an agent may plan; frozen into each plan that is made.
+
+    A task goes to the agent itself or to one of `allowed_agent_ids`. Independent tasks run at once, up to `max_parallel`. When one
+    does not complete, ``"stop"`` starts no more; ``"continue"`` lets the model change the plan, up to `max_replans` times
+    (`task_revision_allowed`: what has not started, `task_append_allowed`: more tasks), else goes on with what can.
+    `max_depth` counts levels of plans, where `child_planning_allowed` lets tasks make plans of their own. The model is told
+    `planning_instructions`, and of each result `task_result_max_length` characters (`None`: as far as a stored plan has room,
+    128 KiB for `max_tasks`). Without `final_summary_required` the last result that is not empty is the turn's answer.
+    """
+
+    max_tasks: int = 10
+    max_depth: int = 1
+    child_planning_allowed: bool = False
+    failure_strategy: FailureStrategy = "stop"
+    planning_instructions: str | None = None
+    max_replans: int = 0
+    task_revision_allowed: bool = False
+    task_append_allowed: bool = False
+    task_result_max_length: int | None = None
+    final_summary_required: bool = True
+    allowed_agent_ids: tuple[str, ...] = ()
+    max_parallel: int = 4
+
+    def __post_init__(self) -> None:
+        check_whole("PlanningPolicy.max_tasks", self.max_tasks, 1, MAX_TASKS)
+        for name, least in (("max_depth", 1), ("max_replans", 0), ("max_parallel", 1)):
+            _limit(self, name, least)
+        if self.task_result_max_length is not None:
+            _limit(self, "task_result_max_length", 1)
+        for name in ("child_planning_allowed", "task_revision_allowed", "task_append_allowed", "final_summary_required"):
+            check_flag(f"PlanningPolicy.{name}", getattr(self, name))
+        if not _one_of(self.failure_strategy, "stop", "continue"):
+            found = shown(self.failure_strategy)
+            raise InvalidDefinition(f"PlanningPolicy.failure_strategy must be 'stop' or 'continue', not {found}")
+        check_text("PlanningPolicy.planning_instructions", self.planning_instructions, MAX_TEXT, optional=True)
+        if self.max_replans and not (self.task_revision_allowed or self.task_append_allowed):
+            raise InvalidDefinition("PlanningPolicy.max_replans needs task_revision_allowed or task_append_allowed")
+        ids = cast("object", self.allowed_agent_ids)
+        if isinstance(ids, str) or not isinstance(ids, tuple | list):
+            raise InvalidDefinition(f"PlanningPolicy.allowed_agent_ids must be a tuple of agent ids, not {shown(ids)}")
+        for each in cast("tuple[object, ...]", ids):
+            check_text("PlanningPolicy.allowed_agent_ids", each, MAX_ID, empty=False)
+        msgspec.structs.force_setattr(self, "allowed_agent_ids", tuple(dict.fromkeys(cast("tuple[str, ...]", ids))))
 
 
 class ApprovalDecision(Record, frozen=True, kw_only=True, omit_defaults=True):

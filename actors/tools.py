@@ -37,7 +37,8 @@ Approval: TypeAlias = "bool | ApprovalDecision | Callable[..., bool | ApprovalDe
 AskedApproval: TypeAlias = bool | ApprovalDecision | Awaitable[bool | ApprovalDecision]
 
 USER_INPUT_TOOL = "request_user_input"
-RESERVED = frozenset({USER_INPUT_TOOL, "create_task_plan", "update_task_plan"})
+CREATE_PLAN, UPDATE_PLAN = "create_task_plan", "update_task_plan"
+RESERVED = frozenset({USER_INPUT_TOOL, CREATE_PLAN, UPDATE_PLAN})
 CHILD_PARAMETERS: JsonObject = {
     "type": "object",
     "properties": {

@@ -13,6 +13,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from .chat import HistoryEntry, Usage
+from .plan import Plan
 from .policies import Budget, ExecutionPolicy, OnExpiry
 from .record import JsonObject, JsonValue
 from .waits import Phase, SuspensionType
@@ -196,12 +197,15 @@ class Tree(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_defaults
     """What a child was told of its tree when it was created.
 
     `depth` is the number of turns above it. `budget` is the root's, which bounds the whole tree; `None` where that has no limit.
-    `active_ms` is the time in which anything of the tree had run by then.
+    `active_ms` is the time in which anything of the tree had run by then. `planning` says how many levels of plans it and those
+    below it may make, `None` that nobody has limited that. `above` are the turns between the root and this one.
     """
 
     depth: Count
     budget: Budget | None = None
     active_ms: Count = 0
+    planning: Count | None = None
+    above: tuple[str, ...] = ()
 
 
 class TurnState(msgspec.Struct, gc=False, array_like=True, omit_defaults=True):
@@ -213,7 +217,7 @@ class TurnState(msgspec.Struct, gc=False, array_like=True, omit_defaults=True):
     where its agent is not known; the first executor puts the agent's instructions before it. `tree` is absent in a root. `below` is
     what children that have ended have used, they and those below them. `spans` are the times in which this turn or one of those
     ran: of a child all, of a root those since it has open children; what is older is counted in `active_ms`. `definition` is the
-    digest of the agent with which the turn runs; empty until it is known.
+    digest of the agent with which the turn runs; empty until it is known. `plan` is the one that its model has made.
     """
 
     turn_id: str
@@ -263,3 +267,4 @@ class TurnState(msgspec.Struct, gc=False, array_like=True, omit_defaults=True):
     below: Used = NOTHING
     spans: Spans = ()
     definition: bytes = b""
+    plan: Plan | None = None

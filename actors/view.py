@@ -8,6 +8,7 @@ from .chat import ToolCall, Usage
 from .errors import TurnNotCompleted
 from .ids import root_of
 from .output import Out
+from .plan import TaskPlan, plan_view
 from .record import JsonObject, JsonValue, Record, Time, utc
 from .turn import CallRecord, OpenWait, Status, TurnState, masked
 from .used import total_of
@@ -45,7 +46,7 @@ class TurnView(Record, Generic[Out], frozen=True, kw_only=True):
     `suspensions` are the turn's own open waits, `suspension` the first of them; `open_waits` are those of the turn and all below
     it that can be answered from outside, depth first. `usage` and `tool_call_count` are of the turn and of all below it that
     have ended. `final_output` is that of a COMPLETED turn, else `None`: a value of the output type where the view was asked
-    for with one, and as JSON has it (text, or dicts, lists, numbers) where it was not.
+    for with one, and as JSON has it (text, or dicts, lists, numbers) where it was not. `plan` is the turn's own, if it made one.
     """
 
     id: str
@@ -71,6 +72,7 @@ class TurnView(Record, Generic[Out], frozen=True, kw_only=True):
     next_runnable_at: Time | None = None
     budget_exceeded_reason: str | None = None
     metadata: JsonObject = {}
+    plan: TaskPlan | None = None
     streaming: bool = False
     cancel_requested: bool = False
     owner: Owner | None = None
@@ -129,6 +131,7 @@ def suspension_of(state: TurnState, wait: OpenWait) -> Suspension:
         metadata=wait.metadata or {},
         created_at=utc(wait.created),
         expires_at=None if wait.expires is None else utc(wait.expires),
+        ancestors=() if state.tree is None else (root_of(state.turn_id), *state.tree.above),
     )
 
 
@@ -173,6 +176,7 @@ def view_of(
         next_runnable_at=utc(min(due)) if due else None,
         budget_exceeded_reason=state.budget_exceeded_reason,
         metadata=state.metadata or {},
+        plan=None if state.plan is None else plan_view(state.plan, open_waits),
         streaming=state.streaming,
         cancel_requested=cancel_requested or state.cancel_at > 0,
         owner=owner,

@@ -53,7 +53,8 @@ class Suspension(Record, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that a turn waits for.
 
     `correlation_id` is the call's id (for CHILD_AGENT the child's, for a plain question and a model retry `None`). `resume_phase`
-    is where the turn goes on. `expires_at` is when it ends by itself, or, for RETRY, when it is due.
+    is where the turn goes on. `expires_at` is when it ends by itself, or, for RETRY, when it is due. `ancestors` are the turns
+    above its own, the root first.
     """
 
     id: str
@@ -73,6 +74,7 @@ class Suspension(Record, frozen=True, kw_only=True, omit_defaults=True):
     metadata: JsonObject = {}
     created_at: Time
     expires_at: Time | None = None
+    ancestors: tuple[str, ...] = ()
 
 
 class CommandType(enum.StrEnum):

@@ -7,16 +7,18 @@ the save is acknowledged, and nothing of it survives a save that failed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 from ..actors.agent import Agent
 from ..actors.chat import Usage
 from ..actors.errors import LeaseLost, SnapshotTooLarge, StoreUnavailable, VersionConflict
 from ..actors.events import EventType
-from ..actors.machine import limits, texts
+from ..actors.machine import limits, plans, texts
 from ..actors.machine import messages as m
 from ..actors.machine.advance import next_deadline
 from ..actors.machine.draft import (
+    NOBODY,
     AskPolicy,
     CallModel,
     Context,
@@ -51,13 +53,23 @@ MOST_STARTS = 1024
 class Actor:
     """The live activation of a turn in this process."""
 
-    def __init__(self, host: Host, state: TurnState, token: base.Token, version: int, agent: Agent | None, sent: float) -> None:
+    def __init__(
+        self,
+        host: Host,
+        state: TurnState,
+        token: base.Token,
+        version: int,
+        agent: Agent | None,
+        sent: float,
+        delegates: Mapping[str, Agent[Any]] = NOBODY,
+    ) -> None:
         self.host = host
         self.turn_id = state.turn_id
         self.state = state
         self.token = token
         self.version = version
         self.agent = agent
+        self.delegates = delegates
         self.deadline = 0.0
         self._term = (host.settings.lease - host.settings.margin) / 1000
         self.extend(sent)
@@ -157,7 +169,7 @@ class Actor:
         view = await self.recall.view(agent)
         return ModelRequest(
             messages=view.messages(),
-            tools=agent.definitions,
+            tools=(*plans.definitions(state, agent, self.delegates), *agent.definitions),
             options=agent.options,
             output_schema=agent.output.schema,
             turn_id=state.turn_id,
@@ -251,6 +263,7 @@ class Actor:
             seen=self.recall.spent + self.seen if self.seen is not None else self.recall.spent,
             others=self.others,
             park_changed=host.settings.park_changed,
+            delegates=self.delegates,
         )
 
     async def _commit(self, draft: Draft, batch: list[m.Message]) -> bool:

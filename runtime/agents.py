@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from ..actors.agent import Agent
 from ..actors.checks import MAX_KEY, check_text, shown
 from ..actors.errors import AgentNotFound, InvalidDefinition
 from ..actors.loader import AgentLoader, InMemoryAgentLoader
+from ..actors.machine.draft import NOBODY
 
 Limit: TypeAlias = Callable[[], AbstractContextManager[None]]
 
@@ -19,7 +20,7 @@ class Agents:
     """A loader, checked: what it gives is what was asked for."""
 
     def __init__(self, agents: Iterable[Agent] | AgentLoader) -> None:
-        self._loader: AgentLoader = agents if isinstance(agents, AgentLoader) else InMemoryAgentLoader(agents)
+        self._loader: AgentLoader = agents if isinstance(agents, AgentLoader) else _fixed(agents)
         self.announced: tuple[str, ...] = ()
         self.known: frozenset[str] = frozenset()
         self.refresh()
@@ -45,6 +46,25 @@ class Agents:
             raise AgentNotFound(agent_id)
         return agent
 
+    async def delegates(self, agent: Agent, limit: Limit | None = None) -> Mapping[str, Agent[Any]]:
+        """Return those to whom the plans of an agent may give tasks, by id, in the order of its policy.
+
+        :param limit: given for a turn that lives already: its loader is waited for within it, and who is missing is left out.
+        :raises AgentNotFound: if one is missing.
+        """
+        if agent.planning is None or not agent.planning.allowed_agent_ids:
+            return NOBODY
+        found: dict[str, Agent[Any]] = {}
+        for name in agent.planning.allowed_agent_ids:
+            if name == agent.id:
+                continue
+            other = self._checked(await _loaded(self._loader.load_active(name), limit or nullcontext), name, None)
+            if other is not None:
+                found[name] = other
+            elif limit is None:
+                raise AgentNotFound(name)
+        return found
+
     def _checked(self, agent: Agent | None, agent_id: str, version: str | None) -> Agent | None:
         if agent is not None and (agent.id != agent_id or version not in (None, agent.version)):
             asked = agent_id if version is None else f"{agent_id}@{version}"
@@ -60,6 +80,21 @@ class Agents:
             close = getattr(agent.model, "close", None)
             if close is not None and inspect.iscoroutinefunction(close):
                 await close()
+
+
+def _fixed(agents: Iterable[Agent]) -> AgentLoader:
+    """Return a loader of agents that are all there are.
+
+    :raises InvalidDefinition: if plans may give tasks to one that is not there.
+    """
+    loader = InMemoryAgentLoader(agents)
+    for key in loader.known():
+        name, _, version = key.rpartition("@")
+        agent = loader.load(name, version)
+        for other in () if agent is None or agent.planning is None else agent.planning.allowed_agent_ids:
+            if loader.load_active(other) is None:
+                raise InvalidDefinition(f"agent {key}: its plans may give tasks to {other!r}, which is not among the agents")
+    return loader
 
 
 def _known(loader: AgentLoader) -> tuple[str, ...]:

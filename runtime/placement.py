@@ -8,15 +8,15 @@ taken up again here by itself; only an answer or a cancel may do that before the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..actors.agent import Agent
 from ..actors.errors import SnapshotCorrupt, SnapshotTooNew, StoreUnavailable, TurnholdError
 from ..actors.ids import partition_of
 from ..actors.machine import messages as m
-from ..actors.machine.draft import Draft
+from ..actors.machine.draft import NOBODY, Draft
 from ..actors.turn import SCHEMA, TurnState
 from ..store import base, codec
 from .actor import Actor
@@ -140,7 +140,7 @@ class Placement:
         try:
             state = codec.decode_state(turn_id, claimed.schema, claimed.snapshot)
             codec.check_counts(state, claimed.message_count, claimed.event_count)
-            agent = await self._loaded(state) if self.host.execute else None
+            agent, delegates = await self._loaded(state) if self.host.execute else (None, NOBODY)
             tail = codec.decode_entries(turn_id, claimed.tail) if self.host.execute else []
         except SnapshotCorrupt as error:
             log.exception("snapshot_unreadable", turn=turn_id)
@@ -155,27 +155,30 @@ class Placement:
         if self.host.execute and agent is None:
             await self._give_back(turn_id, token)
             return None
-        actor = Actor(self.host, state, token, claimed.version, agent, sent)
+        actor = Actor(self.host, state, token, claimed.version, agent, sent, delegates)
         actor.recall.begin(tail, claimed.message_count)
         actor.mailbox.tell(m.Activated(claimed.crashes, claimed.quarantined))
         actor.intake.put(claimed.mail, claimed.cancel, checked)
         self.adopt(actor)
         return actor
 
-    async def _loaded(self, state: TurnState) -> Agent | None:
-        """Return a turn's agent. :raises LoaderFailed: if the loader raised; counted by agent, until it gives one again.
+    async def _loaded(self, state: TurnState) -> tuple[Agent | None, Mapping[str, Agent[Any]]]:
+        """Return a turn's agent, and who may get tasks of it.
+
+        :raises LoaderFailed: if the loader raised; counted by agent, until it gives one again.
 
         It is not waited for longer than a renewal period: the poller waits, too, and nobody renews the turn meanwhile.
         """
         key = f"{state.agent_id}@{state.agent_version}"
         try:
             agent = await self.agents.exact(state.agent_id, state.agent_version, self._limited)
+            delegates = NOBODY if agent is None else await self.agents.delegates(agent, self._limited)
         except Exception as error:
             failures = self.failures[key] = self.failures.get(key, 0) + 1
             log.exception("loader_failed", turn=state.turn_id, agent=key, failures=failures)
             raise LoaderFailed(failures) from error
         self.failures.pop(key, None)
-        return agent
+        return agent, delegates
 
     @contextmanager
     def _limited(self) -> Generator[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -14,7 +14,7 @@ from ..actors.checks import MAX_ID, MAX_KEY, check_flag, check_text
 from ..actors.errors import AgentNotFound, ConversationBusy, IdempotencyKeyReused, InvalidDefinition
 from ..actors.ids import root_id
 from ..actors.machine.create import digest_of, new_turn
-from ..actors.machine.draft import Context, Draft
+from ..actors.machine.draft import NOBODY, Context, Draft
 from ..actors.policies import ExecutionPolicy, TurnOptions
 from ..store import base
 from . import inputs, persist
@@ -46,6 +46,7 @@ class Definition(msgspec.Struct, frozen=True):
     policy: ExecutionPolicy | None = None
     instructions: str | None = None
     agent: Agent | None = None
+    delegates: Mapping[str, Agent[Any]] = NOBODY
 
 
 async def find_agent(node: Node, agent: Agent | str) -> Agent:
@@ -75,7 +76,8 @@ async def find_definition(node: Node, agent: Agent | str) -> Definition:
     """
     try:
         found = await find_agent(node, agent)
-        return Definition(found.id, found.version, found.policy, found.instructions, found)
+        delegates = await node.agents.delegates(found)
+        return Definition(found.id, found.version, found.policy, found.instructions, found, delegates)
     except AgentNotFound:
         if node.execute or not isinstance(agent, str):
             raise
@@ -131,6 +133,7 @@ def _context(node: Node, found: Definition, by: base.ClaimBy | None) -> Context:
         activation="" if by is None else by.activation,
         agent=found.agent,
         execute=by is not None,
+        delegates=found.delegates,
         spread=node.world.spread(),
     )
 
@@ -151,7 +154,7 @@ async def _create(node: Node, request: StartRequest, draft: Draft, digest: str, 
             case base.Claimed():
                 assert by is not None
                 token = base.Token(by.activation, reply.epoch)
-                actor = Actor(node, draft.state, token, reply.version, draft.context.agent, sent)
+                actor = Actor(node, draft.state, token, reply.version, draft.context.agent, sent, draft.context.delegates)
                 actor.recall.begin(draft.messages, len(draft.messages))
                 actor.intake.put(reply.mail, reply.cancel)
                 node.placement.adopt(actor, draft)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from ..chat import ToolMessage, UserMessage
+from ..chat import AiMessage, ToolMessage, UserMessage
 from ..events import EventType
 from ..record import JsonObject
 from ..turn import WAITING, CallRecord, CallStatus, ModelAttempt, OpenWait, Status, TurnState
 from ..used import rest
 from ..waits import Phase, SuspensionType
-from . import children, ending, limits, policy, replies
+from . import children, ending, limits, planning, plans, policy, replies
 from .draft import AskPolicy, CallModel, Draft, RunTool
 from .waiting import open_question
 
@@ -20,7 +20,9 @@ def settle(draft: Draft) -> None:
     state = draft.state
     if not state.status.terminal:
         if state.ending is None:
+            planning.advance(draft)
             _flush(draft)
+        if state.ending is None:
             _start_calls(draft)
         if state.ending is None and not state.calls:
             _model(draft)
@@ -54,7 +56,7 @@ def startable(draft: Draft) -> bool:
     state = draft.state
     if state.ending is not None:
         return True
-    return bool(_ready(draft)) if state.calls else not _held(draft)
+    return bool(_ready(draft)) or planning.due(draft) if state.calls else not _held(draft)
 
 
 def next_deadline(state: TurnState, cancel_grace: int) -> int | None:
@@ -85,24 +87,10 @@ def _flush(draft: Draft) -> None:
         ending.end_step(draft)
 
 
-def begin_step(draft: Draft) -> bool:
-    """Open a step if none is open; false where the turn may make no more."""
-    state = draft.state
-    if state.step_open:
-        return True
-    if state.step_count >= draft.policy.max_steps:
-        ending.begin(draft, Status.MAX_STEPS_REACHED)
-        return False
-    state.step_count += 1
-    state.step_open = True
-    draft.emit(EventType.STEP_STARTED, {"step": state.step_count})
-    return True
-
-
 def _ready(draft: Draft) -> list[CallRecord]:
     """Return the calls that may be considered or started now; a sequential one runs alone, in its place."""
     ready: list[CallRecord] = []
-    busy = any(call.status is CallStatus.RUNNING or (call.child and not call.finished) for call in draft.state.calls)
+    busy = any(_busy(call) for call in draft.state.calls)
     open_before = blocked = False
     for call in draft.state.calls:
         if call.status is CallStatus.UNDECIDED:
@@ -117,16 +105,29 @@ def _ready(draft: Draft) -> list[CallRecord]:
     return ready
 
 
+def _busy(call: CallRecord) -> bool:
+    """Tell whether a call is being carried out: by its function, by a child, or by a plan."""
+    awaited = call.child is not None or (call.name in plans.NAMES and call.status is CallStatus.AWAITING)
+    return call.status is CallStatus.RUNNING or (awaited and not call.finished)
+
+
 def _start_calls(draft: Draft) -> None:
-    """Decide about new calls and start attempts, as far as order, limits and this node allow."""
+    """Decide about new calls and start attempts, as far as order, limits and this node allow.
+
+    One that was answered at once instead of started may have held up those behind it.
+    """
     if not draft.context.execute:
         return
     for call in _ready(draft):
         if call.status is CallStatus.UNDECIDED:
-            policy.consider(draft, call)
-    for call in _ready(draft):
-        if call.status is CallStatus.PENDING and not _start(draft, call):
-            return
+            if planning.handles(draft, call):
+                planning.consider(draft, call)
+            else:
+                policy.consider(draft, call)
+    while pending := [call for call in _ready(draft) if call.status is CallStatus.PENDING]:
+        for call in pending:
+            if not _start(draft, call):
+                return
     _flush(draft)
 
 
@@ -141,8 +142,12 @@ def _start(draft: Draft, call: CallRecord) -> bool:
     if limits.unknown(draft):
         draft.asks_tree = True
         return False
-    if not limits.check(draft, tool=not call.counted) or not begin_step(draft):
+    planned = planning.handles(draft, call)
+    if not limits.check(draft, tool=not (call.counted or planned)) or not limits.begin_step(draft):
         return False
+    if planned:
+        planning.begin(draft, call)
+        return True
     if not call.counted:
         draft.state.tool_call_count += 1
     tool = None if draft.context.agent is None else draft.context.agent.tool(call.name)
@@ -181,6 +186,11 @@ def _model(draft: Draft) -> None:
     if _held(draft):
         return
     if state.request is None:
+        if context.execute and (answer := planning.answer(draft)) is not None and limits.check(draft):
+            draft.append(AiMessage(answer))
+            replies.conclude(draft, answer)
+        if state.ending is not None or state.status.terminal:
+            return
         if state.iteration_count >= draft.policy.max_iterations:
             ending.begin(draft, Status.MAX_ITERATIONS_REACHED)
             return
@@ -190,7 +200,7 @@ def _model(draft: Draft) -> None:
         if limits.unknown(draft):
             draft.asks_tree = True
             return
-        if not limits.check(draft) or not begin_step(draft):
+        if not limits.check(draft) or not limits.begin_step(draft):
             return
         state.request = msgspec.structs.replace(state.request, activation=context.activation)
         draft.actions.append(CallModel(state.request.iteration, state.request.failures))

@@ -13,19 +13,16 @@ from ..chat import UserMessage
 from ..events import EventType
 from ..record import JsonObject
 from ..results import result_text
-from ..turn import CallRecord, Failure, Status, TurnState
+from ..turn import CallRecord, Failure, Status
 from ..used import plus, take_spans
 from ..waits import Effect, SuspensionType
-from . import ending, texts
+from . import ending, limits, planning, texts
 from .calls import finished
 from .draft import Draft, Noted, Outcome, Refusal
 from .ending import stop_model
 from .messages import ChildEnded, StartChild, Suspend
 from .policy import refuse
 from .waiting import open_called, open_child
-
-MAX_DEPTH = 8
-"""How many turns may stand above one; a chain of agents that call each other for ever ends here."""
 
 
 def _closed(draft: Draft) -> Refusal | None:
@@ -60,17 +57,12 @@ def start(draft: Draft, message: StartChild) -> Outcome:
         return Noted()
     if (refusal := _closed(draft)) is not None:
         return refusal
-    if too_deep(state):
-        return Refusal("CommandRefused", f"turn {state.turn_id} has {MAX_DEPTH} turns above it; there may be no more below it")
+    if limits.too_deep(state):
+        return Refusal("CommandRefused", f"turn {state.turn_id} has {limits.MAX_DEPTH} turns above it; none may be below it")
     _stop_model(draft)
     open_child(draft, message.child_id, message.agent_id)
-    _begin(draft, message)
+    draft.start_child(message)
     return Noted()
-
-
-def too_deep(state: TurnState) -> bool:
-    """Tell whether a turn may have no children."""
-    return state.tree is not None and state.tree.depth >= MAX_DEPTH
 
 
 def call(draft: Draft, call: CallRecord, agent: Agent[Any]) -> None:
@@ -79,8 +71,8 @@ def call(draft: Draft, call: CallRecord, agent: Agent[Any]) -> None:
     The child's id is made of the call's id and the number of the attempt, so whoever repeats the save finds the same child.
     """
     state = draft.state
-    if too_deep(state):
-        return refuse(draft, call, "child_too_deep", f"{call.name} did not start: agents call agents {MAX_DEPTH} deep already.")
+    if limits.too_deep(state):
+        return refuse(draft, call, "child_too_deep", f"{call.name} did not start: agents are {limits.MAX_DEPTH} deep already.")
     digest = hashlib.sha256(f"{ids.call_key(state.turn_id, call.id)}:{call.attempt + 1}".encode()).digest()
     message = StartChild(
         child_id=ids.child_id(ids.root_of(state.turn_id), digest),
@@ -93,19 +85,12 @@ def call(draft: Draft, call: CallRecord, agent: Agent[Any]) -> None:
     call = draft.put(msgspec.structs.replace(call, attempt=call.attempt + 1, counted=True, child=message.child_id))
     open_called(draft, call, message.child_id, agent.id)
     draft.emit(EventType.TOOL_STARTED, {"toolCallId": call.id, "toolName": call.name})
-    _begin(draft, message, {"toolCallId": call.id})
+    draft.start_child(message, {"toolCallId": call.id})
     return None
 
 
-def _begin(draft: Draft, message: StartChild, more: JsonObject | None = None) -> None:
-    draft.starting.append(message)
-    draft.state.children.append(message.child_id)
-    data: JsonObject = {"childTurnId": message.child_id, "childAgentId": message.agent_id}
-    draft.emit(EventType.CHILD_STARTED, {**data, **(more or {})})
-
-
 def ended(draft: Draft, message: ChildEnded) -> Outcome:
-    """Take a child's outcome in, once: as the result of the call that started it, else into the history at the next boundary."""
+    """Take a child's outcome in, once: as that of its task or call, else into the history at the next boundary."""
     state = draft.state
     if message.child_id not in state.children:
         return Noted()
@@ -113,12 +98,15 @@ def ended(draft: Draft, message: ChildEnded) -> Outcome:
     state.below = plus(state.below, message.usage)
     take_spans(state, message.spans, draft.context.now)
     call = next((call for call in state.calls if call.child == message.child_id), None)
+    task = None if state.plan is None else state.plan.of_child(message.child_id)
     for wait in list(state.waits):
-        if wait.type is SuspensionType.CHILD_AGENT and wait.correlation in (message.child_id, call.id if call else None):
+        if wait.type is SuspensionType.CHILD_AGENT and (wait.metadata or {}).get("childTurnId") == message.child_id:
             draft.close(wait, Effect.CHILD_ENDED)
             draft.progress = True
-            if call is None:
+            if call is None and task is None:
                 state.arrived.append(texts.child_result(message))
+    if task is not None:
+        planning.ended(draft, message)
     if call is not None and not call.finished:
         _returned(draft, call, message)
     return Noted()

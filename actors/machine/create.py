@@ -100,7 +100,13 @@ def new_child(parent: TurnState, message: StartChild, now: int) -> ChildTurn:
         bound=message.bound,
     )
     above = parent.tree or Tree(0, limits.tree_budget(parent))
-    draft.state.tree = Tree(above.depth + 1, above.budget, above.active_ms + active_ms(parent, now))
+    draft.state.tree = Tree(
+        above.depth + 1,
+        above.budget,
+        above.active_ms + active_ms(parent, now),
+        above.planning if message.planning is None else message.planning,
+        () if parent.tree is None else (*above.above, parent.turn_id),
+    )
     return finished_child(draft, digest_of(message.agent_id, message.input))
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from typing import TypeAlias
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -17,6 +19,7 @@ from ..waits import Effect, Receipt, ResumeCommand
 from .messages import StartChild
 
 DEFAULT_POLICY = ExecutionPolicy()
+NOBODY: Mapping[str, Agent[Any]] = MappingProxyType({})
 
 
 class Context(msgspec.Struct, gc=False, frozen=True):
@@ -26,7 +29,7 @@ class Context(msgspec.Struct, gc=False, frozen=True):
     `asking` are calls whose policy is being asked by this activation. `spread` (0 to 1) is this step's share of jitter. `seen` is
     the usage that the model request under way has reported so far. `others` is what the other turns of the tree have used, as of
     this activation's last save; `None` before the first. With `park_changed` a turn whose agent has changed under the same
-    version is parked, until a person lets it go on.
+    version is parked, until a person lets it go on. `delegates` are the agents, by id, that may get tasks of its plans.
     """
 
     now: int
@@ -39,6 +42,7 @@ class Context(msgspec.Struct, gc=False, frozen=True):
     seen: Usage | None = None
     others: Used | None = None
     park_changed: bool = False
+    delegates: Mapping[str, Agent[Any]] = NOBODY
 
 
 class CallModel(msgspec.Struct, gc=False, frozen=True):
@@ -208,6 +212,13 @@ class Draft:
         """Open a wait."""
         self.state.waits.append(wait)
         self.opened.append(wait)
+
+    def start_child(self, message: StartChild, more: JsonObject | None = None) -> None:
+        """Let the save create a child."""
+        self.starting.append(message)
+        self.state.children.append(message.child_id)
+        data: JsonObject = {"childTurnId": message.child_id, "childAgentId": message.agent_id}
+        self.emit(EventType.CHILD_STARTED, {**data, **(more or {})})
 
     def close(self, wait: OpenWait, effect: Effect, command: ResumeCommand | None = None, by: str | None = None) -> Receipt:
         """End a wait and leave its receipt."""

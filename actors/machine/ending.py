@@ -10,7 +10,7 @@ from ..record import JsonObject, JsonValue
 from ..turn import CallRecord, CallStatus, Failure, Status
 from ..used import rest
 from ..waits import Effect, Phase, SuspensionType
-from . import texts
+from . import plans, texts
 from .draft import Draft, Park, StopModel, StopTool
 
 EVENTS = {
@@ -86,6 +86,7 @@ def finish(draft: Draft, status: Status, output: JsonValue = None) -> None:
     """Make the turn terminal."""
     state = draft.state
     reason = _reason(draft, status)
+    plans.close(draft, status, reason)
     if status is not Status.COMPLETED:
         _close_history(draft, reason)
     if state.opening is not None:  # no executor ever came: the history is what was said
@@ -143,6 +144,9 @@ def _close_history(draft: Draft, reason: str) -> None:
 def _closing(draft: Draft, call: CallRecord, reason: str) -> str:
     if call.result is not None:
         return call.result
+    plan = draft.state.plan
+    if plan is not None and plan.call == call.id:  # what its tasks have done is done
+        return plans.outcome(plan, texts.fill(draft.policy.interrupted_turn_message_template, reason, draft.state.turn_id))
     if call.status is CallStatus.RUNNING:
         data: JsonObject = {"toolCallId": call.id, "toolName": call.name, "outcome": "unknown"}
         draft.emit(EventType.TOOL_FAILED, data)

@@ -7,6 +7,7 @@ as they have ended.
 
 from __future__ import annotations
 
+from ..events import EventType
 from ..policies import Budget
 from ..record import Seconds, milliseconds
 from ..turn import NOTHING, Status, TurnState, Used
@@ -15,6 +16,8 @@ from . import ending
 from .draft import Draft, RunTool
 
 UNLIMITED = Budget()
+MAX_DEPTH = 8
+"""How many turns may stand above one; a chain of agents that call each other for ever ends here."""
 
 
 def _of_tree(draft: Draft) -> Used:
@@ -94,7 +97,26 @@ def _ms(value: Seconds) -> int:
     return max(1, milliseconds(value))
 
 
+def begin_step(draft: Draft) -> bool:
+    """Open a step if none is open; false where the turn may make no more."""
+    state = draft.state
+    if state.step_open:
+        return True
+    if state.step_count >= draft.policy.max_steps:
+        ending.begin(draft, Status.MAX_STEPS_REACHED)
+        return False
+    state.step_count += 1
+    state.step_open = True
+    draft.emit(EventType.STEP_STARTED, {"step": state.step_count})
+    return True
+
+
 # ---------------------------------------------------------------------------------------------------------------- the tree
+
+
+def too_deep(state: TurnState) -> bool:
+    """Tell whether a turn may have no children."""
+    return state.tree is not None and state.tree.depth >= MAX_DEPTH
 
 
 def tree_budget(state: TurnState) -> Budget | None:

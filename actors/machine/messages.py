@@ -36,7 +36,8 @@ class Suspend(Stored, frozen=True):
 class StartChild(Stored, frozen=True):
     """A child turn of this one is to start: the application, or a call of an agent, asks for it.
 
-    `bound` is false where the sender does not know the agent: the first executor adds its instructions and its policy.
+    `bound` is false where the sender does not know the agent: the first executor adds its instructions and its policy. `planning`
+    is what `Tree.planning` is to be; `None`: as the parent has it.
     """
 
     child_id: str
@@ -47,6 +48,7 @@ class StartChild(Stored, frozen=True):
     instructions: str | None = None
     metadata: JsonObject | None = None
     bound: bool = True
+    planning: int | None = None
 
 
 class ChildEnded(Stored, frozen=True):

@@ -14,7 +14,7 @@ from ..policies import ApprovalDecision
 from ..record import JsonObject, JsonValue
 from ..tools import Tool, decision_of
 from ..turn import CallRecord, CallStatus, Failure
-from . import ending, texts
+from . import ending, plans, texts
 from .draft import AskPolicy, Draft
 from .messages import PolicyDecided, PolicyFailed
 from .waiting import open_approval, open_form, open_retry
@@ -34,7 +34,8 @@ def consider(draft: Draft, call: CallRecord) -> None:
     assert agent is not None, "only an executor considers calls"
     tool = agent.tool(call.name)
     if tool is None:
-        known = ", ".join(sorted(definition.name for definition in agent.definitions))
+        offered = (*plans.definitions(draft.state, agent, draft.context.delegates), *agent.definitions)
+        known = ", ".join(sorted(definition.name for definition in offered))
         return refuse(draft, call, "unknown_tool", f"There is no tool {call.name!r}. Tools: {known or 'none'}.")
     if call.invalid is not None:
         return refuse(draft, call, "invalid_arguments", "The arguments are not a JSON object.")

@@ -46,10 +46,10 @@ def replied(draft: Draft, message: ModelReplied) -> None:
     if reply.tool_calls:
         state.phase = Phase.TOOLS
     else:
-        _conclude(draft, reply.content)
+        conclude(draft, reply.content)
 
 
-def _conclude(draft: Draft, text: str) -> None:
+def conclude(draft: Draft, text: str) -> None:
     """End the turn with a final reply; one that is not of the output type goes back to the model, within `max_iterations`."""
     state, agent = draft.state, draft.context.agent
     try:

@@ -165,7 +165,7 @@ def open_question(draft: Draft, message: str) -> None:
     )
 
 
-def open_called(draft: Draft, call: CallRecord, child_id: str, agent_id: str) -> None:
+def open_called(draft: Draft, call: CallRecord, child_id: str, agent_id: str, more: JsonObject | None = None) -> None:
     """Let a call wait for the child turn that it has started."""
     call, name = _numbered(draft, call)
     draft.open(
@@ -175,7 +175,7 @@ def open_called(draft: Draft, call: CallRecord, child_id: str, agent_id: str) ->
             correlation=call.id,
             created=draft.context.now,
             message="Waiting for a child turn",
-            metadata={"toolName": call.name, "childTurnId": child_id, "childAgentId": agent_id},
+            metadata={"toolName": call.name, "childTurnId": child_id, "childAgentId": agent_id, **(more or {})},
         )
     )
 

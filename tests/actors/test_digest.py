@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from turnhold import Agent, ApprovalDecision, ContextWindow, ExecutionPolicy, FormDefinition, ModelOptions, tool, user_input_tool
+from turnhold import (
+    Agent,
+    ApprovalDecision,
+    ContextWindow,
+    ExecutionPolicy,
+    FormDefinition,
+    ModelOptions,
+    PlanningPolicy,
+    tool,
+    user_input_tool,
+)
 from turnhold.testing import ScriptedModel
 
 
@@ -52,6 +62,7 @@ def test_the_same_definition_has_the_same_digest() -> None:
     [
         {"instructions": "Help!"},
         {"instructions": None},
+        {"planning": PlanningPolicy()},
         {"tools": []},
         {"tools": [looked(description="Look up.")]},
         {"tools": [looked(approval=True)]},

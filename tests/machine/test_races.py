@@ -1,4 +1,4 @@
-"""The machine of the test kit, turned on ourselves: an agent with every kind of call, one with children; on memory and on files."""
+"""The machine of the test kit, turned on ourselves: an agent with every kind of call, one with children, one that plans."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import itertools
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from turnhold import Agent, AiMessage, Budget, ExecutionPolicy, ModelRequest, tool
+from turnhold import Agent, AiMessage, Budget, ExecutionPolicy, ModelRequest, PlanningPolicy, ToolCall, tool
 from turnhold.store.sqlite import SqliteStore
 from turnhold.testing import ScriptedModel, TurnRaceMachine, call
 
@@ -90,6 +90,34 @@ def make_family() -> Agent:
     return Agent("races", model=Slow(model), tools=tools, policy=policy)
 
 
+def make_planner() -> Agent:
+    """An agent that plans, and does its tasks itself: two at once, one behind them; with a gated tool and one without."""
+
+    @tool(approval=True)
+    async def refund(amount: int) -> str:
+        """Refund an amount; once."""
+        await asyncio.sleep(1)
+        return f"refunded {amount}"
+
+    @tool
+    async def look_up(order: str) -> str:
+        """Look something up."""
+        await asyncio.sleep(4)
+        return f"{order} is fine"
+
+    names: dict[str, list[str]] = {"a": [], "b": [], "c": ["a", "b"]}
+    tasks: Any = [{"id": name, "title": name, "description": name, "dependsOn": after} for name, after in names.items()]
+
+    def first(request: ModelRequest) -> list[ToolCall]:
+        if any(each.name == "create_task_plan" for each in request.tools):
+            return [call("create_task_plan", goal="all of it", tasks=tasks), call("look_up", order="O-2")]
+        return [call("refund", amount=25), call("look_up", order="O-1")]
+
+    policy = ExecutionPolicy(budget=Budget(max_total_tokens=1_000_000, max_tool_calls=100, max_duration=3600))
+    model = Slow(ScriptedModel(first, "done"))
+    return Agent("races", model=model, tools=[refund, look_up], policy=policy, planning=PlanningPolicy(max_parallel=2))
+
+
 def new_file() -> SqliteStore:
     """A file that nobody else has; folders are cleared away with this process."""
     return SqliteStore(Path(FOLDER) / f"{next(NUMBERS)}.db", synchronous="normal")
@@ -108,9 +136,12 @@ TestRacesInFiles.settings = settings(TestRacesInMemory.settings, max_examples=40
 TestRacesOfFamilies = TurnRaceMachine.of(make_family).TestCase
 TestRacesOfFamilies.settings = settings(TestRacesInMemory.settings, max_examples=60)
 
+TestRacesOfPlanners = TurnRaceMachine.of(make_planner).TestCase
+TestRacesOfPlanners.settings = settings(TestRacesInMemory.settings, max_examples=40)
+
 
 @pytest.mark.deep
-@pytest.mark.parametrize("make", [make_agent, make_family])
+@pytest.mark.parametrize("make", [make_agent, make_family, make_planner])
 @pytest.mark.parametrize("store", ["memory://", new_file])
 def test_long_search(store: str, make: Callable[[], Agent]) -> None:
     """The same, long."""
