@@ -25,6 +25,7 @@ from .ghost import Ghost, Seen
 EVERYTHING = frozenset(cls for cls in b.Op.__subclasses__())
 
 
+TALKS = ("talk", "chat")
 WRITES = (b.Create, b.Deliver, b.Cancel, b.Claim, b.Save, b.Abandon, b.Reap, b.Quarantine, b.Discard)
 
 
@@ -71,7 +72,7 @@ class Driver(Minds):
         try:
             for _ in range(steps):
                 await self._step()
-            if drain and {b.Claim, b.Due, b.Expired, b.Reap, b.Revive} <= self.supports:
+            if drain and {b.Claim, b.Due, b.Expired, b.Reap, b.Revive, b.Deliver} <= self.supports:
                 await self._drain()
         except Violation as fault:
             raise Violation(f"seed {self.seed}: {fault}") from fault
@@ -176,7 +177,7 @@ class Driver(Minds):
                 return
             new = old.new if self._chance(0.7) else msgspec.structs.replace(old.new, digest="other")
         else:
-            conversation = self.random.choice((None, "talk", "chat"))
+            conversation = self.random.choice((None, *TALKS))
             partition = self.random.randrange(256)
             turn = root_id(bytes([partition]) + self.random.randbytes(15), conversation, None, "")
             new = self._new(turn, None, conversation)
@@ -184,7 +185,8 @@ class Driver(Minds):
                 new = msgspec.structs.replace(new, wake=self.random.choice((None, self.now + 300)))
             self.roots.append(turn)
         by = self._by() if self._chance(0.6) else None
-        op = b.Create(new=new, claim=by)
+        when: b.WhenBusy = self.random.choices(("refuse", "queue", "supersede"), (2, 6, 1))[0]
+        op = b.Create(new=new, claim=by, when_busy=when, room=self.random.choice((1, 3, 64)), cause=self._name("cause"))
         await self._start(op, by, new.turn, await self.apply(op))
 
     async def _deliver(self) -> None:
@@ -293,7 +295,8 @@ class Driver(Minds):
             b.Versions(turns=(name, "00-" + "a" * 26)),
             b.Expired(grace_ms=GRACE),
             b.ListWaits(limit=1000, kind=self.random.choice((None, "TOOL_APPROVAL", "RETRY"))),
-            b.OpenTurn(conversation=self.random.choice(("talk", "chat"))),
+            *(b.OpenTurn(conversation=talk) for talk in TALKS),
+            *(b.ListQueue(conversation=talk) for talk in TALKS),
         ]
         for op in reads:
             if type(op) in self.supports:
@@ -369,7 +372,7 @@ class Driver(Minds):
     async def _drain(self) -> None:
         self.actors = []
         for _ in range(400):
-            if not any(self._left(turn) for turn in self.ghost.turns.values()):
+            if not any(self.ghost.queues.values()) and not any(self._left(turn) for turn in self.ghost.turns.values()):
                 return self._check_end()
             await self._drain_once()
         raise Violation(f"turns never end: {[name for name, turn in self.ghost.turns.items() if self._left(turn)]}")
@@ -386,6 +389,8 @@ class Driver(Minds):
             await self.apply(b.Reap(turn=turn, grace_ms=GRACE, back_off_ms=50, max_crashes=4))
         for name in [name for name, turn in self.ghost.turns.items() if turn.parked_mark and not turn.ended]:
             await self.apply(b.Revive(turn=name))
+        for talk in [talk for talk, queue in self.ghost.queues.items() if queue]:
+            await self.apply(b.Deliver(turn=self.ghost.open[talk], mail=b.Mail(self._name("mid"), b"others wait"), runtime=True))
         due = await self.apply(b.Due(limit=8, offset=0))
         due = is_a(due, b.DueTurns)
         for turn in due.turns:

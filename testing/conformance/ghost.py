@@ -43,7 +43,12 @@ class Seen:
     @property
     def parked(self) -> bool:
         """Tell whether it is quarantined and no cancel wants it."""
-        return self.parked_mark and (self.cancel or self.acked) is None
+        return self.parked_mark and not self.flagged
+
+    @property
+    def flagged(self) -> bool:
+        """Tell whether its cancel flag is up, or was acknowledged."""
+        return (self.cancel or self.acked) is not None
 
     def shows(self, token: b.Token) -> bool:
         """Tell whether a token is that of the owner."""
@@ -73,6 +78,7 @@ class Ghost:
     turns: dict[str, Seen] = field(default_factory=dict)
     trees: dict[str, Tree] = field(default_factory=dict)
     open: dict[str, str] = field(default_factory=dict)
+    queues: dict[str, list[str]] = field(default_factory=dict)
 
     def saw(self, op: b.Op, reply: b.Reply, now: int) -> None:
         """Judge a reply. :raises Violation: if a rule is broken."""
@@ -95,7 +101,7 @@ class Ghost:
                 return self._claimed(turn, claim, reply, now)
             return expect(reply == b.Existing(new.turn), "the same start was made twice")
         if new.conversation is not None and (busy := self.open.get(new.conversation)):
-            return expect(reply == b.Busy(busy, self.turns[busy].status), "a conversation has two open turns")
+            return self._behind(op, busy, self.queues.setdefault(new.conversation, []), reply, now)
         expect(isinstance(reply, b.Created | b.Claimed), "a free conversation, or a new id, was refused")
         if new.conversation is not None:
             self.open[new.conversation] = new.turn
@@ -104,6 +110,19 @@ class Ghost:
             return self._claimed(turn, claim, reply, now)
         turn.due = new.wake if new.wake is None else max(now, new.wake)
         return expect(isinstance(reply, b.Created), "nobody may own it")
+
+    def _behind(self, op: b.Create, busy: str, queue: list[str], reply: b.Reply, now: int) -> None:
+        full = op.when_busy == "queue" and len(queue) >= op.room
+        if full or op.when_busy == "refuse":
+            want = b.Busy(busy, self.turns[busy].status, len(queue) if full else 0)
+            return expect(reply == want, "a conversation has two open turns, or too many that wait", want)
+        if op.when_busy == "supersede":
+            for name in (busy, *queue):
+                self._flag(self.turns[name], op.cause, now)
+            expect(not queue, "superseded turns stay in the queue", queue)
+        self._add(op.new, now)
+        queue.append(op.new.turn)
+        return expect(reply == b.Queued(now), "a busy conversation does not queue")
 
     def _deliver(self, op: b.Deliver, reply: b.Reply, now: int) -> None:
         tree, turn, mail = self.trees.get(root_of(op.turn), Tree()), self.turns.get(op.turn), op.mail
@@ -224,7 +243,7 @@ class Ghost:
         if turn is None or turn.ended or not turn.parked_mark:
             return expect(isinstance(reply, b.Gone), "discarded what was not parked")
         turn.status = op.status
-        self._end(turn, op.closing)
+        self._end(turn, op.closing, now)
         if op.notify is not None and turn.new.parent is not None:
             self._send(turn.new.parent, op.notify, now)
         return expect(isinstance(reply, b.Done), "cannot be discarded")
@@ -282,6 +301,10 @@ class Ghost:
         want = b.Opened(None) if name is None else b.Opened(name, self.turns[name].status)
         expect(reply == want, "a conversation is blocked by a dead turn, or forgot its open one")
 
+    def _listqueue(self, op: b.ListQueue, reply: b.Reply, now: int) -> None:
+        queue = self.queues.get(op.conversation, [])
+        expect(reply == b.DueTurns(tuple(queue), None, now), "a queue lost a turn, or its order", queue)
+
     def _listwaits(self, op: b.ListWaits, reply: b.Reply, now: int) -> None:
         reply = is_a(reply, b.WaitListing)
         if op.after is None and reply.next is None:
@@ -296,6 +319,7 @@ class Ghost:
         reply = is_a(reply, b.Looked)
         state = "T" if turn.ended else "A" if turn.owner is not None else None
         expect(state is None or reply.state == state, "the state is wrong")
+        expect(not self._queued(turn) or (reply.state, reply.wake) == ("S", None), "a queued turn is not at rest")
         same = (reply.version, reply.snapshot, reply.status, reply.activation, reply.cancel)
         expect(same == (turn.version, turn.snapshot, turn.status, turn.owner, turn.cancel), "the record is wrong")
         expect((reply.quarantine is not None, reply.crashes) == (turn.parked_mark, turn.crashes), "quarantine is wrong")
@@ -308,6 +332,13 @@ class Ghost:
     def _below(self, name: str) -> list[str]:
         every = self.trees[root_of(name)].turns
         return [name, *(deeper for child in every if self.turns[child].new.parent == name for deeper in self._below(child))]
+
+    def _queued(self, turn: Seen) -> bool:
+        return turn.new.turn in self.queues.get(turn.new.conversation or "", ())
+
+    def _may_run(self, turn: Seen) -> bool:
+        talk = turn.new.conversation
+        return talk is None or turn.flagged or (not self._queued(turn) and self.open.get(talk) == turn.new.turn)
 
     # -- what becomes true
 
@@ -327,6 +358,7 @@ class Ghost:
             expect(reply.epoch == turn.epoch, "its own claim gave another token")
         else:
             expect(turn.owner is None, "two owners")
+            expect(self._may_run(turn), "two turns of a conversation run, or one runs before its time")
             expect(reply.epoch > turn.epoch, "a token was used before")
         turn.owner, turn.node, turn.epoch = by.activation, by.node, reply.epoch
         turn.lease, turn.due = now + by.lease_ms, None
@@ -383,17 +415,22 @@ class Ghost:
 
     def _release(self, turn: Seen, op: b.Save, now: int) -> None:
         if op.mode is b.Mode.END:
-            return self._end(turn, op.closing)
+            return self._end(turn, op.closing, now)
         turn.owner, turn.node = None, None
         turn.due = op.wake if op.mode is b.Mode.SUSPEND else now
         return None
 
-    def _end(self, turn: Seen, closing: bytes) -> None:
+    def _end(self, turn: Seen, closing: bytes, now: int) -> None:
         tree = self.trees[root_of(turn.new.turn)]
         tree.replies.update(dict.fromkeys(turn.mail, closing))
         turn.mail, turn.waits = {}, {}
         turn.ended, turn.parked_mark, turn.owner, turn.node, turn.due = True, False, None, None, None
-        self.open = {key: name for key, name in self.open.items() if name != turn.new.turn}
+        talk = turn.new.conversation
+        if talk is not None and self.open.get(talk) == turn.new.turn:
+            del self.open[talk]
+            if queue := self.queues.get(talk):
+                self.open[talk] = queue.pop(0)
+                self.turns[self.open[talk]].due = now
 
     def _after_mail(self, turn: Seen, claim: b.ClaimBy | None, reply: b.Reply, now: int, *, fresh: bool) -> None:
         due = turn.due is not None and turn.due <= now
@@ -402,13 +439,15 @@ class Ghost:
         return expect(reply == b.Delivered(now, turn.node, fresh, turn.parked_mark), "not stored, or stored twice", fresh)
 
     def _rouse(self, turn: Seen, now: int) -> None:
-        if turn.owner is None and not turn.parked:
+        if turn.owner is None and not turn.parked and not self._queued(turn):
             turn.due = now if turn.due is None else min(now, turn.due)
 
     def _flag(self, turn: Seen, cause: str, now: int) -> bool:
         fresh = (turn.cancel or turn.acked) is None
         if fresh:
             turn.cancel = cause
+            if self._queued(turn):
+                self.queues[turn.new.conversation or ""].remove(turn.new.turn)
         if fresh or (turn.cancel is not None and turn.due is None):
             self._rouse(turn, now)
         return fresh

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from . import drive, ends, lists, mail, nodes, owners, saves
+from . import conversations, drive, ends, lists, mail, memory, nodes, owners, saves
 from .check import CHECKS, Factory, StoreCheck
 
 # importing one enters its checks; the order is that of the report, what is most basic first
-ORDER = [module.__name__ for module in (owners, mail, saves, ends, lists, nodes, drive)]
+ORDER = [module.__name__ for module in (owners, mail, saves, ends, conversations, memory, lists, nodes, drive)]
 
 
 @final

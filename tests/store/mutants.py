@@ -7,28 +7,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnhold.store import rules
+from turnhold.store import entries, rules
 from turnhold.store.memory_core import MemoryCore
 
-SOURCE = Path(rules.__file__).read_text()
+SOURCES = {"Rules": Path(rules.__file__).read_text(), "EntryRules": Path(entries.__file__).read_text()}
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One fault: what stands in the source, and what shall stand there."""
+    """One fault: what stands in the source of a class, and what shall stand there."""
 
     name: str
     old: str
     new: str
+    of: str = "Rules"
 
     def core(self) -> type[Any]:
         """Return the faulty class. :raises LookupError: if the source has changed under the mutant."""
-        if SOURCE.count(self.old) != 1:
-            raise LookupError(f"mutant {self.name!r}: its text stands {SOURCE.count(self.old)} times in the rules")
+        source = SOURCES[self.of]
+        if source.count(self.old) != 1:
+            raise LookupError(f"mutant {self.name!r}: its text stands {source.count(self.old)} times in the rules")
         module = types.ModuleType(f"turnhold.store.mutant_{self.name.replace(' ', '_')}")
         module.__package__ = "turnhold.store"
-        exec(compile(SOURCE.replace(self.old, self.new), f"<{self.name}>", "exec"), module.__dict__)
-        faulty = {name: what for name, what in vars(module.Rules).items() if callable(what) and not name.startswith("__")}
+        exec(compile(source.replace(self.old, self.new), f"<{self.name}>", "exec"), module.__dict__)
+        rules = vars(getattr(module, self.of))
+        faulty = {name: what for name, what in rules.items() if callable(what) and not name.startswith("__")}
         return type("Mutant", (MemoryCore,), faulty)
 
 
@@ -140,4 +143,71 @@ MUTANTS = [
         'if record is None:\n            return base.Fenced(None)\n        self._release(record, "R")',
     ),
     Mutant("usage not stored", "now, op.usage", "now, record.usage"),
+    Mutant("promotion forgotten", "self.set_open_turn(conversation, head)", "self.set_open_turn(conversation, None)"),
+    Mutant("promoted but asleep", "            self._schedule(record, now, now)\n", ""),
+    Mutant(
+        "promoted and still queued", "            self.dequeue(record)\n            self._schedule", "            self._schedule"
+    ),
+    Mutant("any end opens the next", "and self.open_turn_of(record.conversation) == record.turn:", "and True:"),
+    Mutant("queued turn roused by mail", "and not record.parked and not self._queued(record):", "and not record.parked:"),
+    Mutant("deliver to a queued turn owns it", "due = (rouse and not self._queued(record)) or", "due = rouse or"),
+    Mutant(
+        "cancelled turn stays queued",
+        "if self._queued(record):\n                self.dequeue(record)",
+        "if False:\n                pass",
+    ),
+    Mutant("queue without bound", "queued >= op.room", "False"),
+    Mutant("refused start queues", 'op.when_busy == "refuse" or queued', "queued"),
+    Mutant(
+        "start runs beside the open turn",
+        "        self.enqueue(self.add_turn(op.new, now))\n",
+        "        self._schedule(self.add_turn(op.new, now), now, now)\n",
+    ),
+    Mutant(
+        "supersede spares the open turn",
+        "for turn in (busy, *self.queue_of(conversation)):",
+        "for turn in self.queue_of(conversation):",
+    ),
+    Mutant("supersede spares the queue", "for turn in (busy, *self.queue_of(conversation)):", "for turn in (busy,):"),
+]
+# these are no matter of turns: the random driver does not look at them
+MEMORY_MUTANTS = [
+    Mutant("save forgets memory", "if op.memory and op.conversation is not None:", "if False:"),
+    Mutant("save never passes on", "now, relay=op.relay)", "now, relay=False)"),
+    *(
+        Mutant(name, old, new, "EntryRules")
+        for name, old, new in (
+            ("entry doubled by a save", "kept = known.get(row.id)\n", "kept = None\n"),
+            (
+                "known entry written over",
+                "            if kept is not None:\n                return base.Done()",
+                "            pass",
+            ),
+            ("entry that is there written again", "if kept is None or not _holds(kept[0], row):", "if True:"),
+            ("entry replaced whatever its version", ") != expected:", ") < 0:"),
+            ("repeated replacement refused", "repeated = version == expected + 1 and _holds(kept[0], row)", "repeated = False"),
+            (
+                "other replacement taken for a repeated one",
+                "version == expected + 1 and _holds(kept[0], row)",
+                "version == expected + 1",
+            ),
+            ("entry hidden unseen", "and entry.shown == row.shown", ""),
+            ("version not raised", "kept[0].version + 1", "kept[0].version"),
+            ("entry dated anew", "kept[0].version + 1, kept[0].at, relay", "kept[0].version + 1, now, relay"),
+            ("entry moved to the end", "place, version, at, waits = kept[0].place,", "place, version, at, waits = shelf.places,"),
+            ("changes numbered from one", "max(shelf.change + 1, now)", "shelf.change + 1"),
+            ("two changes of one number", "max(shelf.change + 1, now)", "max(shelf.change, now)"),
+            ("replaced entry waits no longer", "kept[0].at, relay or kept[1]", "kept[0].at, relay"),
+            ("waiting starts anew with each write", "if waits and shelf.since is None:", "if waits:"),
+            ("nobody told that entries wait", "if waits and shelf.since is None:", "if False:"),
+            ("all passed on with the first", "now if waiting else None", "None"),
+            ("passed on for nothing", "            if ended:\n", "            if True:\n"),
+            ("waits as long as before", "shelf.since = now if waiting else None", "shelf.since = shelf.since if waiting else None"),
+            ("clearing leaves notes", "        self.drop_notes(op.conversation)\n", ""),
+            ("clearing leaves entries", "            self.drop_shelf(shelf)\n", "            pass\n"),
+            ("note of any version written over", "if version != op.expected:", "if False:"),
+            ("repeated note refused", "repeated = version == op.expected + 1 and body == op.body", "repeated = False"),
+            ("found in stored order", "for name in op.ids if name in known", "for name in sorted(known)"),
+        )
+    ),
 ]

@@ -38,7 +38,8 @@ def test_the_true_core_passes_the_same_seeds() -> None:
         counts += drive(Memory(), seed)
 
     wanted = "Save:Behind Save:Conflict Save:Fenced Claim:Held Claim:NotDue Claim:TooNew Claim:UnknownAgent Create:Busy"
-    wanted += " Create:KeyReused Deliver:Claimed Deliver:Closed Deliver:Full Deliver:Known Deliver:Replied Reap:Reaped"
+    wanted += " Create:KeyReused Create:Queued Deliver:Claimed Deliver:Closed Deliver:Full Deliver:Known Deliver:Replied"
+    wanted += " Reap:Reaped"
     assert [name for name in wanted.split() if not counts[name]] == []
 
 

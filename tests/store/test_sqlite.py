@@ -118,6 +118,36 @@ async def test_an_unknown_format_is_named(tmp_path: Path, inline: bool) -> None:
             pass
 
 
+async def test_a_file_of_an_older_format_goes_on(tmp_path: Path) -> None:
+    """It gets the tables that it lacks, once, and keeps what it holds: a turn that was open there opens the next one."""
+    path = tmp_path / "turns.db"
+    first, claim = make.new(conversation="talk"), make.by()
+    owned = await asyncio.to_thread(older_file, path, b.Create(new=first, claim=claim))
+    for _ in range(2):
+        async with connected(path) as (connection, _):
+            assert (await connection.call(b.Look(turn=first.turn))).activation == claim.activation
+    async with connected(path) as (connection, bells):
+        after = make.new(conversation="talk")
+        assert isinstance(await connection.call(b.Create(new=after, when_busy="queue")), b.Queued)
+        memory = (b.MemoryRow("a", b"body"),)
+        end = make.save(first.turn, b.Token(claim.activation, owned.epoch), 0, b.Mode.END, conversation="talk", memory=memory)
+        assert isinstance(await connection.call(end), b.Saved)
+        assert (await connection.call(b.OpenTurn(conversation="talk"))).turn == after.turn
+        assert len((await connection.call(b.ReadMemory(conversation="talk"))).entries) == 1
+        assert ("work", after.turn) in bells
+
+
+def older_file(path: Path, op: b.Op) -> Any:
+    """Make a file of format 1, in which one operation was applied."""
+    core = SqliteCore.open(path)
+    reply = core.apply(op, wall())
+    for table in ("queue", "shelves", "memory", "notes"):
+        core.connection.execute(f"DROP TABLE {table}")
+    core.connection.execute("UPDATE meta SET value = 1 WHERE key = 'format'")
+    core.close()
+    return reply
+
+
 async def test_a_file_that_is_none_of_ours(tmp_path: Path) -> None:
     """Another program's database, no database at all, and a folder that is not there."""
     with sqlite3.connect(tmp_path / "other.db") as raw:
