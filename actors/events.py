@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import enum
+from typing import TypeAlias
 
+from .policies import ExecutionPolicy
 from .record import JsonObject, Record, Time
+from .turn import WAITING, Status
+from .waits import Phase, SuspensionType
 
 
 class EventType(enum.StrEnum):
@@ -46,16 +50,18 @@ class EventType(enum.StrEnum):
     BUDGET_EXCEEDED = "BUDGET_EXCEEDED"
 
 
-TERMINAL_EVENTS = frozenset(
-    {
-        EventType.TURN_COMPLETED,
-        EventType.TURN_FAILED,
-        EventType.TURN_CANCELLED,
-        EventType.MAX_ITERATIONS_REACHED,
-        EventType.MAX_STEPS_REACHED,
-        EventType.BUDGET_EXCEEDED,
-    }
-)
+RawEvent: TypeAlias = tuple[EventType, int, JsonObject, int]
+"""An event as it is stored: its type, its time in store milliseconds, its data, and the number of the step it happened in."""
+
+ENDS = {
+    EventType.TURN_COMPLETED: Status.COMPLETED,
+    EventType.TURN_FAILED: Status.FAILED,
+    EventType.TURN_CANCELLED: Status.CANCELLED,
+    EventType.MAX_ITERATIONS_REACHED: Status.MAX_ITERATIONS_REACHED,
+    EventType.MAX_STEPS_REACHED: Status.MAX_STEPS_REACHED,
+    EventType.BUDGET_EXCEEDED: Status.BUDGET_EXCEEDED,
+}
+TERMINAL_EVENTS = frozenset(ENDS)
 
 
 class Event(Record, frozen=True, kw_only=True):
@@ -76,3 +82,42 @@ class Event(Record, frozen=True, kw_only=True):
     data: JsonObject = {}
     durable: bool = True
     epoch: int = 0
+
+
+def told(type: EventType, data: JsonObject, step: int, policy: ExecutionPolicy | None) -> JsonObject:
+    """Return the data of an event as its readers get it: with what need not be stored, as it follows from the rest.
+
+    :param policy: the turn's; `None` where it cannot be read, its limits are left out then.
+    """
+    status, phase = _place(type, data)
+    more: JsonObject = {"status": status.value, "phase": phase.value, "stepCount": step}
+    if policy is not None:
+        more["maxSteps"] = policy.max_steps
+        iteration = data.get("iteration")
+        if isinstance(iteration, int):
+            more["maxIterations"] = policy.max_iterations
+            more["remainingIterations"] = max(0, policy.max_iterations - iteration)
+        if type is EventType.MAX_ITERATIONS_REACHED:
+            more["iterations"] = policy.max_iterations
+        elif type is EventType.MAX_STEPS_REACHED:
+            more["steps"] = policy.max_steps
+    if type is EventType.STEP_COMPLETED:
+        more["toolMessageCount"] = 0
+    elif type is EventType.TURN_SUSPENDED:
+        more["resumePhase"] = phase.value
+    elif type is EventType.TURN_FAILED and "reason" in data:
+        more["error"] = data["reason"]
+    return {**more, **data}
+
+
+def _place(type: EventType, data: JsonObject) -> tuple[Status, Phase]:
+    """Return status and phase of a turn at an event of it."""
+    if type in ENDS:
+        return ENDS[type], Phase.FINISHED
+    if type is EventType.TURN_STARTED:
+        return Status.READY, Phase.MODEL
+    if type is EventType.TURN_SUSPENDED:
+        kind = data.get("suspensionType")
+        status = WAITING[SuspensionType(kind)] if isinstance(kind, str) and kind in SuspensionType.__members__ else Status.RUNNING
+        return status, Phase.MODEL if data.get("resumePhase") == Phase.MODEL.value else Phase.TOOLS
+    return Status.RUNNING, Phase.TOOLS if "toolCallId" in data else Phase.MODEL

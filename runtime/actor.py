@@ -13,7 +13,7 @@ from typing import Any
 from ..actors.agent import Agent
 from ..actors.chat import Usage
 from ..actors.errors import LeaseLost, SnapshotTooLarge, StoreUnavailable, VersionConflict
-from ..actors.events import EventType
+from ..actors.events import Event, EventType
 from ..actors.machine import limits, plans, texts
 from ..actors.machine import messages as m
 from ..actors.machine.advance import next_deadline
@@ -155,7 +155,7 @@ class Actor:
 
     def publish(self, type: EventType, data: JsonObject) -> None:
         """Show a live event to those who watch."""
-        self.host.watch.publish(codec.event_of(self._source(), type, self.host.now(), data, epoch=self.token.epoch))
+        self.host.watch.publish(self._event(type, self.host.now(), data, self.state.step_count))
 
     def thread_ended(self, task: asyncio.Task[object]) -> None:
         """A worker thread has come back, perhaps long after anybody waited for it."""
@@ -359,8 +359,8 @@ class Actor:
         watch.saved(self.turn_id, None if owned else self._rested(draft))
         if watch.listeners:
             first = draft.state.event_count - len(draft.events) + 1
-            for sequence, (kind, at, data) in enumerate(draft.events, first):
-                watch.tell(codec.event_of(self._source(), kind, at, data, sequence, self.token.epoch))
+            for sequence, (kind, at, data, step) in enumerate(draft.events, first):
+                watch.tell(self._event(kind, at, data, step, sequence))
             for child in draft.children:
                 watch.tell_all(persist.first_events(child))
 
@@ -368,9 +368,8 @@ class Actor:
         had_children = bool(draft.state.children or draft.original.children or draft.children)
         return Rested(draft.state, self.version, had_children=had_children)
 
-    def _source(self) -> codec.EventSource:
-        state = self.state
-        return codec.EventSource(state.turn_id, state.parent_turn_id, state.agent_id, state.agent_version)
+    def _event(self, type: EventType, at: int, data: JsonObject, step: int, sequence: int = 0) -> Event:
+        return codec.event_of(codec.source_of(self.state), type, at, data, step, sequence, self.token.epoch)
 
     async def _park(self, action: Park) -> None:
         self.lost = self.parked = True

@@ -52,9 +52,9 @@ def new_turn_of(turn: Draft | ChildTurn, digest: str, settings: Settings) -> bas
 def first_events(turn: Draft | ChildTurn) -> Iterator[Event]:
     """Yield the events that a new turn was created with, as the store has them: no activation saved them."""
     state = turn.state
-    source = codec.EventSource(state.turn_id, state.parent_turn_id, state.agent_id, state.agent_version)
-    for sequence, (kind, at, data) in enumerate(turn.events, 1):
-        yield codec.event_of(source, kind, at, data, sequence)
+    source = codec.source_of(state)
+    for sequence, (kind, at, data, step) in enumerate(turn.events, 1):
+        yield codec.event_of(source, kind, at, data, step, sequence)
 
 
 def save_of(

@@ -215,7 +215,7 @@ class TurnRef(Generic[Out]):
             if follow:
                 self._listen(subscription)
             look = await self._look()
-            source = codec.EventSource(self._id, look.parent, look.agent, look.agent_version)
+            source = views.source_of_look(look)
             while True:
                 subscription.rung = False
                 reply = await self._node.call(base.ReadEvents(turn=self._id, after=after))

@@ -36,6 +36,14 @@ def readable_waits(bodies: Iterable[bytes], turn_id: str = "") -> tuple[Suspensi
     return tuple(waits)
 
 
+def source_of_look(look: base.Looked) -> codec.EventSource:
+    """Return what all events of a stored turn share; without its limits where its snapshot cannot be read here."""
+    try:
+        return codec.source_of(codec.decode_state(look.turn, look.schema, look.snapshot))
+    except (SnapshotCorrupt, SnapshotTooNew):
+        return codec.EventSource(look.turn, look.parent, look.agent, look.agent_version)
+
+
 def view_of_look(look: base.Looked) -> TurnView[JsonValue]:
     """Return the view of a stored record; of one that cannot be read here, what the record itself tells.
 

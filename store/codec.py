@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from ..actors.chat import HistoryEntry
 from ..actors.errors import SnapshotCorrupt, SnapshotTooLarge, SnapshotTooNew
-from ..actors.events import Event, EventType
+from ..actors.events import Event, EventType, RawEvent, told
 from ..actors.ids import is_turn_id, root_of
-from ..actors.machine.draft import Outcome
+from ..actors.machine.draft import DEFAULT_POLICY, Outcome
 from ..actors.machine.messages import MailMessage
+from ..actors.policies import ExecutionPolicy
 from ..actors.record import JsonObject, utc
 from ..actors.turn import SCHEMA, TurnState
 from ..actors.waits import Receipt, Suspension
 
-RawEvent: TypeAlias = tuple[EventType, int, JsonObject]
 T = TypeVar("T")
 
 
@@ -30,10 +30,19 @@ def _refused(code: int, data: memoryview) -> object:
     raise ValueError(f"an extension of type {code}")
 
 
+class StoredEvent(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """An event of a save, as `RawEvent`; what the first releases have stored has no step."""
+
+    type: EventType
+    at: int
+    data: JsonObject
+    step: int = 0
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _state = msgspec.msgpack.Decoder(TurnState, ext_hook=_refused)
 _entry = msgspec.msgpack.Decoder(HistoryEntry, ext_hook=_refused)
-_events = msgspec.msgpack.Decoder(list[RawEvent], ext_hook=_refused)
+_events = msgspec.msgpack.Decoder(list[StoredEvent], ext_hook=_refused)
 _raw = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _mail = msgspec.msgpack.Decoder(MailMessage, ext_hook=_refused)
 _outcome = msgspec.msgpack.Decoder(Outcome, ext_hook=_refused)
@@ -108,22 +117,41 @@ def decode_events(state: EventSource, first: int, epoch: int, body: bytes) -> li
     events = _decode(_events, state.turn_id, body)
     if not events:
         raise SnapshotCorrupt(state.turn_id, "a batch of no events")
-    return [event_of(state, kind, at, data, sequence, epoch) for sequence, (kind, at, data) in enumerate(events, first)]
+    return [
+        event_of(state, each.type, each.at, each.data, each.step, sequence, epoch) for sequence, each in enumerate(events, first)
+    ]
 
 
 class EventSource(msgspec.Struct, gc=False, frozen=True):
-    """What all events of a turn share."""
+    """What all events of a turn share; `policy` is absent where it is not known, or told already."""
 
     turn_id: str
     parent_turn_id: str | None
     agent_id: str
     agent_version: str
+    policy: ExecutionPolicy | None = None
+
+
+def source_of(state: TurnState) -> EventSource:
+    """Return what all events of a turn share."""
+    policy = state.policy or DEFAULT_POLICY
+    return EventSource(state.turn_id, state.parent_turn_id, state.agent_id, state.agent_version, policy)
 
 
 def event_of(
-    source: EventSource, type: EventType, at: int | datetime, data: JsonObject, sequence: int = 0, epoch: int = 0
+    source: EventSource,
+    type: EventType,
+    at: int | datetime,
+    data: JsonObject,
+    step: int | None,
+    sequence: int = 0,
+    epoch: int = 0,
 ) -> Event:
-    """Return an event of a turn; a sequence of 0 makes it a live one."""
+    """Return an event of a turn.
+
+    :param step: the number of the step it happened in; `None` where the data says all already.
+    :param sequence: 0 makes it a live one.
+    """
     return Event(
         turn_id=source.turn_id,
         root_turn_id=root_of(source.turn_id),
@@ -133,7 +161,7 @@ def event_of(
         sequence=sequence,
         type=type,
         at=at if isinstance(at, datetime) else utc(at),
-        data=data,
+        data=data if step is None else told(type, data, step, source.policy),
         durable=sequence > 0,
         epoch=epoch,
     )
@@ -151,7 +179,7 @@ def decode_live(root: str, body: bytes) -> Event:
     live = _decode(_live, root, body)
     source = EventSource(live.turn_id, live.parent_turn_id, live.agent_id, live.agent_version)
     try:
-        event = event_of(source, live.type, live.at, live.data, epoch=live.epoch)
+        event = event_of(source, live.type, live.at, live.data, None, epoch=live.epoch)
     except (ValueError, OverflowError, OSError) as error:
         raise SnapshotCorrupt(root, f"a time of {live.at} ms") from error
     if event.root_turn_id != root or not is_turn_id(event.turn_id):

@@ -83,8 +83,8 @@ def _flush(draft: Draft) -> None:
         draft.append(ToolMessage(call.id, call.result or ""))
         state.flushed += 1
     if state.calls and state.flushed == len(state.calls):
-        state.calls, state.flushed, state.phase = [], 0, Phase.MODEL
-        ending.end_step(draft)
+        results, state.calls, state.flushed, state.phase = state.flushed, [], 0, Phase.MODEL
+        ending.end_step(draft, results)
 
 
 def _ready(draft: Draft) -> list[CallRecord]:
@@ -220,7 +220,7 @@ def _rest(draft: Draft) -> None:
     else:
         state.status = WAITING[first.type]
         if state.step_open or draft.original.status is not state.status:
-            ending.end_step(draft)
+            ending.end_step(draft, state.flushed)
             draft.emit(EventType.TURN_SUSPENDED, suspended_data(first))
     now = draft.context.now
     if running:
@@ -242,4 +242,6 @@ def suspended_data(wait: OpenWait) -> JsonObject:
         data["correlationId"] = wait.correlation
     if wait.message is not None and wait.type is not SuspensionType.TOOL_APPROVAL:
         data["message"] = wait.message
+    if wait.phase is Phase.MODEL:
+        data["resumePhase"] = Phase.MODEL.value
     return data

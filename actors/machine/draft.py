@@ -11,7 +11,7 @@ import msgspec
 
 from ..agent import Agent
 from ..chat import HistoryEntry, Usage
-from ..events import EventType
+from ..events import EventType, RawEvent
 from ..policies import ExecutionPolicy
 from ..record import JsonObject, utc
 from ..turn import CallRecord, OpenWait, TurnState, Used
@@ -115,7 +115,7 @@ class ChildTurn(msgspec.Struct, gc=False, frozen=True):
 
     state: TurnState
     messages: tuple[HistoryEntry, ...]
-    events: tuple[tuple[EventType, int, JsonObject], ...]
+    events: tuple[RawEvent, ...]
     digest: str
 
 
@@ -155,7 +155,7 @@ class Draft:
         self.state.arrived = state.arrived.copy()
         self.context = context
         self.messages: list[HistoryEntry] = []
-        self.events: list[tuple[EventType, int, JsonObject]] = []
+        self.events: list[RawEvent] = []
         self.receipts: list[Receipt] = []
         self.answers: list[tuple[str, Outcome]] = []
         self.consumed: list[str] = []
@@ -183,7 +183,7 @@ class Draft:
 
     def emit(self, type: EventType, data: JsonObject | None = None) -> None:
         """Add an event of the lifecycle."""
-        self.events.append((type, self.context.now, {} if data is None else data))
+        self.events.append((type, self.context.now, {} if data is None else data, self.state.step_count))
 
     def append(self, entry: HistoryEntry) -> None:
         """Add an entry to the history; before an executor has opened that, to what will stand in it."""

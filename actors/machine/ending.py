@@ -95,7 +95,7 @@ def finish(draft: Draft, status: Status, output: JsonValue = None) -> None:
     for wait in list(state.waits):
         draft.close(wait, Effect.SUPERSEDED)
     _cancel_children(draft, status)
-    state.calls, state.flushed, state.call_marks = [], 0, b""
+    results, state.calls, state.flushed, state.call_marks = len(state.calls), [], 0, b""
     state.question, state.request, state.ending = None, None, None
     rest(state, draft.context.now)
     state.children, state.arrived = [], []
@@ -103,15 +103,18 @@ def finish(draft: Draft, status: Status, output: JsonValue = None) -> None:
     if status in (Status.FAILED, Status.MAX_ITERATIONS_REACHED):
         state.error = state.failing
     state.completed_at = draft.context.now
-    end_step(draft)
+    end_step(draft, results)
     draft.emit(EVENTS[status], {} if status is Status.COMPLETED else {"reason": reason})
 
 
-def end_step(draft: Draft) -> None:
-    """Close the open step."""
+def end_step(draft: Draft, results: int = 0) -> None:
+    """Close the open step, in which so many calls of the reply have got their results by now."""
     if draft.state.step_open:
         draft.state.step_open = False
-        draft.emit(EventType.STEP_COMPLETED, {"step": draft.state.step_count})
+        data: JsonObject = {"step": draft.state.step_count}
+        if results:
+            data["toolMessageCount"] = results
+        draft.emit(EventType.STEP_COMPLETED, data)
 
 
 def _cancel_children(draft: Draft, status: Status) -> None:

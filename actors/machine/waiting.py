@@ -72,6 +72,8 @@ def open_approval(draft: Draft, call: CallRecord, decision: ApprovalDecision, as
     for key, value in (("approvalCode", decision.code), ("approvalMessage", decision.message), ("approvalReason", decision.reason)):
         if value is not None:
             data[key] = value
+    if decision.metadata:
+        data["approvalMetadata"] = decision.metadata
     draft.emit(EventType.TOOL_APPROVAL_REQUESTED, data)
 
 

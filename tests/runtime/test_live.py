@@ -213,7 +213,7 @@ async def test_garbage_is_no_event() -> None:
 
 def _live(**changes: Any) -> Event:
     source = codec.EventSource(CHILD, ROOT, "shop", "1")
-    return codec.event_of(source, EventType.TOOL_PROGRESS, 1_234_567_890_123, {"message": "é", "deep": [{"n": None}]}, epoch=7)
+    return codec.event_of(source, EventType.TOOL_PROGRESS, 1_234_567_890_123, {"message": "é", "deep": [{"n": None}]}, 2, epoch=7)
 
 
 def test_a_live_event_crosses_nodes_whole() -> None:
@@ -248,7 +248,7 @@ async def test_an_event_that_cannot_be_sent_is_shown_here() -> None:
         watch = node_of(runtime).watch
         mine = watch.add(CHILD, live=True)
         other.watch(ROOT, live=True)
-        bad = codec.event_of(codec.EventSource(CHILD, ROOT, "shop", "1"), EventType.TOOL_PROGRESS, 0, {"message": "\ud800"})
+        bad = codec.event_of(codec.EventSource(CHILD, ROOT, "shop", "1"), EventType.TOOL_PROGRESS, 0, {"message": "\ud800"}, 1)
         watch.publish(bad)
         watch.publish(_live())
         watch.drop(mine)

@@ -214,6 +214,12 @@ async def stored_events(turn: TurnRef, after: int = 0) -> list[Event]:
     return [event async for event in turn.events(after, live=False)]
 
 
+def told(event: Event) -> dict[str, Any]:
+    """Return what an event tells beside where its turn stood."""
+    place = ("status", "phase", "stepCount", "maxSteps")
+    return {key: value for key, value in event.data.items() if key not in place}
+
+
 async def types(turn: TurnRef) -> list[EventType]:
     return [event.type for event in await stored_events(turn)]
 

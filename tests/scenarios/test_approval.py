@@ -22,7 +22,7 @@ from turnhold import (
 )
 from turnhold.testing import call
 
-from .lab import Desk, Lab, agent, approved, model_of, open_calls, result_of, stored_events, talk, waiting
+from .lab import Desk, Lab, agent, approved, model_of, open_calls, result_of, stored_events, talk, told, waiting
 
 
 async def test_waits(lab: Lab, desk: Desk) -> None:
@@ -97,7 +97,7 @@ async def test_reject_elsewhere(lab: Lab, desk: Desk) -> None:
 
     assert (receipt.effect, receipt.by) == (Effect.REJECTED, "bob")
     (event,) = [event for event in await stored_events(turn) if event.type is EventType.TOOL_REJECTED]
-    assert event.data == {"toolCallId": "call_1_0", "toolName": "refund", "reason": "no budget", "by": "bob"}
+    assert told(event) == {"toolCallId": "call_1_0", "toolName": "refund", "reason": "no budget", "by": "bob"}
     assert desk.starts == []
 
 

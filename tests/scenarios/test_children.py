@@ -26,7 +26,7 @@ from turnhold import (
 )
 from turnhold.testing import call
 
-from .lab import Desk, Gate, Lab, agent, approved, model_of, open_calls, stored_events, talk
+from .lab import Desk, Gate, Lab, agent, approved, model_of, open_calls, stored_events, talk, told
 
 
 def mother(*replies: Any, gate: Gate, **options: Any):
@@ -319,7 +319,7 @@ async def test_events_of_children(lab: Lab) -> None:
     started, _ = [event for event in await stored_events(parent) if event.type is EventType.CHILD_STARTED]
     events = await stored_events(child)
 
-    assert started.data == {"childTurnId": child.id, "childAgentId": "child"}
+    assert told(started) == {"childTurnId": child.id, "childAgentId": "child"}
     assert {(event.parent_turn_id, event.root_turn_id) for event in events} == {(parent.id, parent.id)}
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
 

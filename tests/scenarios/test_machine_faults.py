@@ -246,7 +246,7 @@ def test_end_of_a_failing_reply() -> None:
     assert turn.state.status is Status.FAILED
     assert open_calls(turn.talk) == []
     assert [receipt.effect for receipt in turn.receipts] == [Effect.SUPERSEDED]
-    assert [kind for kind, _, _ in turn.events][-1] is EventType.TURN_FAILED
+    assert [kind for kind, *_ in turn.events][-1] is EventType.TURN_FAILED
 
 
 def test_cancel_overrules_a_failure() -> None:

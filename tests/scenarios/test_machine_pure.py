@@ -135,7 +135,7 @@ def test_cancel_with_the_final_reply() -> None:
     turn.feed(turn.replied(text="done"), m.CancelRequested("stop"))
 
     assert (turn.state.status, turn.state.final_output) == (Status.COMPLETED, "done")
-    assert [kind for kind, _, _ in turn.events].count(EventType.TURN_COMPLETED) == 1
+    assert [kind for kind, *_ in turn.events].count(EventType.TURN_COMPLETED) == 1
     assert turn.draft.took_cancel
 
 

@@ -120,7 +120,7 @@ class World(Machine):
                 self.rejected.add(name)
             if receipt.effect in (Effect.RERUN, Effect.SUBMITTED):
                 self.reruns[name] += 1
-        last = [kind for kind, _, _ in self.events if kind in TERMINAL_EVENTS]
+        last = [kind for kind, *_ in self.events if kind in TERMINAL_EVENTS]
         assert len(last) == state.status.terminal, "a terminal event for each end, and only then"
         if state.status.terminal:
             assert self.events[-1][0] in TERMINAL_EVENTS

@@ -22,7 +22,7 @@ from turnhold import (
 )
 from turnhold.testing import call
 
-from .lab import Desk, Gate, Lab, agent, approved, model_of, open_calls, result_of, stored_events, talk, types, waiting
+from .lab import Desk, Gate, Lab, agent, approved, model_of, open_calls, result_of, stored_events, talk, told, types, waiting
 
 TELL = ExecutionPolicy(tool_errors="return_to_model")
 
@@ -269,7 +269,7 @@ async def test_progress(lab: Lab, desk: Desk) -> None:
     gate.open()
 
     (event,) = await watcher
-    assert event.data == {"message": "half", "percent": 50, "toolCallId": "call_1_0", "toolName": "refund", "attempt": 1}
+    assert told(event) == {"message": "half", "percent": 50, "toolCallId": "call_1_0", "toolName": "refund", "attempt": 1}
     assert (event.durable, event.sequence) == (False, 0)
     assert EventType.TOOL_PROGRESS not in await types(turn)
 
