@@ -25,7 +25,7 @@ from turnhold import (
 from turnhold.actors.turn import TurnState
 from turnhold.testing import ScriptedModel, call
 
-from .lab import Desk, Gate, Lab, agent, approved, model_of, result_of, stored_events, talk
+from .lab import Desk, Gate, Lab, agent, approved, model_of, result_of, stored_events, talk, told
 from .planners import lead, offered, outcome, plans, statuses, task, worker
 from .test_child_nodes import OneLoader
 
@@ -154,10 +154,10 @@ async def test_events(lab: Lab) -> None:
         EventType.TASK_FAILED,
     ]
     child = plan.tasks[0].child_turn_id
-    assert events[0].data == {"planId": plan.id, "goal": "all of it", "taskCount": 2}
-    assert events[1].data == {"taskId": "a", "title": "Do a", "childTurnId": child, "childAgentId": "worker"}
-    assert events[2].data == {"childTurnId": child, "childAgentId": "worker", "toolCallId": "call_1_0", "taskId": "a"}
-    assert events[3].data == {"taskId": "a", "childTurnId": child, "taskStatus": "COMPLETED", "result": "a done"}
+    assert told(events[0]) == {"planId": plan.id, "goal": "all of it", "taskCount": 2}
+    assert told(events[1]) == {"taskId": "a", "title": "Do a", "childTurnId": child, "childAgentId": "worker"}
+    assert told(events[2]) == {"childTurnId": child, "childAgentId": "worker", "toolCallId": "call_1_0", "taskId": "a"}
+    assert told(events[3]) == {"taskId": "a", "childTurnId": child, "taskStatus": "COMPLETED", "result": "a done"}
     assert (events[6].data["taskStatus"], events[6].data["error"]) == ("FAILED", "b broke")
 
 

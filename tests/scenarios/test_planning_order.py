@@ -9,7 +9,7 @@ import pytest
 from turnhold import EventType, ModelRefused, PlanStatus, Status
 from turnhold.testing import call
 
-from .lab import Desk, Gate, Lab, model_of, stored_events, talk
+from .lab import Desk, Gate, Lab, model_of, stored_events, talk, told
 from .planners import lead, offered, outcome, plans, revises, statuses, task, worker
 
 CONTINUE: dict[str, Any] = {"failure_strategy": "continue"}
@@ -134,7 +134,7 @@ async def test_revise(lab: Lab) -> None:
     assert (first["status"], second["status"]) == ("REPLANNING", "FINALIZING")
     assert "Not started: b." in first["message"]
     (event,) = [event for event in await stored_events(turn) if event.type is EventType.PLAN_UPDATED]
-    assert event.data == {"planId": plan.id, "goal": plan.goal, "taskCount": 2, "revisionCount": 1, "reason": "it failed"}
+    assert told(event) == {"planId": plan.id, "goal": plan.goal, "taskCount": 2, "revisionCount": 1, "reason": "it failed"}
 
 
 async def test_replans_are_counted(lab: Lab) -> None:
