@@ -116,7 +116,8 @@ def records_of(cls: Any) -> st.SearchStrategy[Any]:
     return st.fixed_dictionaries(fields).map(build).filter(lambda record: record is not None)
 
 
-LIMITED = {ExecutionPolicy, RetryPolicy, Budget, turnhold.ModelOptions, turnhold.ModelRequest, turnhold.TurnOptions}
+LIMITED = {ExecutionPolicy, RetryPolicy, Budget}
+LIMITED |= {turnhold.ModelOptions, turnhold.ModelRequest, turnhold.TurnOptions, turnhold.PlanningPolicy}
 
 
 @pytest.mark.parametrize("kind", [kind for kind in RECORDS if kind not in LIMITED | {Page}], ids=lambda kind: kind.__name__)
@@ -134,6 +135,7 @@ def test_round_trips(kind: Any, data: st.DataObject) -> None:
         RetryPolicy(max_retries=3, initial_delay=0.25, max_delay=10, multiplier=1.5, jitter=0),
         ExecutionPolicy(max_steps=1, tool_errors="return_to_model", budget=Budget(max_input_tokens=5)),
         turnhold.ModelOptions(temperature=0.5, stop=("a", "b"), timeout=90, extra={"seed": 1}),
+        turnhold.PlanningPolicy(max_tasks=3, max_replans=1, task_append_allowed=True, allowed_agent_ids=("a", "b"), max_parallel=2),
         turnhold.TurnOptions(execution_policy=ExecutionPolicy(), metadata={"a": [1, None]}, streaming=True),
         turnhold.ModelRequest(messages=(AiMessage("x", (ToolCall("c", "f", {"a": 1}),), usage=Usage(1, 2)),), turn_id="t"),
         turnhold.ModelRequest(messages=(), options=turnhold.ModelOptions(timeout=timedelta(milliseconds=1))),
