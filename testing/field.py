@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import Any, final
 
 from ..actors.agent import Agent
+from ..actors.chat import ToolMessage
 from ..actors.errors import StoreUnavailable
 from ..actors.events import TERMINAL_EVENTS, Event, EventType
 from ..actors.view import TurnView
@@ -19,7 +20,7 @@ from .arena import Seat
 from .clock import VirtualClock
 from .loop import VirtualLoop
 from .senders import Sender, judge, rejected_calls, reruns
-from .witness import Breach, Witness, watched_agent, watching
+from .witness import Breach, Witness, tools_of, unanswered, watched_agent, watching
 
 ROUNDS = 60
 
@@ -48,6 +49,11 @@ def answer_to(wait: Suspension, choice: int, name: str, by: str, target: str) ->
     return options[choice % len(options)]
 
 
+def children_of(events: list[Event]) -> list[str]:
+    """Return the children that a turn says it has started."""
+    return [str(event.data["childTurnId"]) for event in events if event.type is EventType.CHILD_STARTED]
+
+
 @final
 class Field:
     """Everything of one run."""
@@ -60,6 +66,7 @@ class Field:
         self.seats = [Seat(number, store, [self.agent], self.clock, self.witness) for number in range(nodes)]
         self.keys: list[str] = []
         self.turns: list[str] = []
+        self.below: list[str] = []
         self.senders: list[Sender] = []
         self.waits: dict[str, Suspension] = {}
         self.open_waits: list[Suspension] = []
@@ -81,7 +88,7 @@ class Field:
 
     async def open(self) -> None:
         """Let all nodes sit down."""
-        for tool in self.agent.tools:
+        for tool in tools_of(self.agent):
             self._stack.enter_context(watching(tool, self.witness.started))
         await self._observer.__aenter__()
         for seat in self.seats:
@@ -123,24 +130,24 @@ class Field:
         if turn.id not in self.turns:
             self.turns.append(turn.id)
 
-    async def answer(self, seat: int, pick: int, choice: int, *, by_call: bool) -> None:
-        """Answer a wait, open or not any more."""
+    async def answer(self, seat: int, pick: int, choice: int, *, by_call: bool, at_root: bool = False) -> None:
+        """Answer a wait, open or not any more, at its turn or at the root of the tree."""
         wait = list(self.waits.values())[pick % len(self.waits)]
-        self._answer(seat, wait, choice, by_call=by_call)
+        self._answer(seat, wait, choice, by_call=by_call, at_root=at_root)
         await self.clock.idle()
 
-    def _answer(self, seat: int, wait: Suspension, choice: int, *, by_call: bool) -> None:
+    def _answer(self, seat: int, wait: Suspension, choice: int, *, by_call: bool = False, at_root: bool = False) -> None:
         target = wait.correlation_id if by_call and wait.correlation_id else wait.id
         name = f"command-{len(self.senders)}"
-        sender = Sender(wait.turn_id, answer_to(wait, choice, name, f"person-{seat}", target))
+        sender = Sender(wait.root_turn_id if at_root else wait.turn_id, answer_to(wait, choice, name, f"person-{seat}", target))
         self.senders.append(sender)
         self._send(sender.send(self.seat(seat).runtime))
 
-    async def conflict(self, seats: tuple[int, int], pick: int, choices: tuple[int, int]) -> None:
-        """Answer an open wait twice at the same moment."""
+    async def conflict(self, seats: tuple[int, int], pick: int, choices: tuple[int, int], *, at_root: bool = False) -> None:
+        """Answer an open wait twice at the same moment, perhaps once at the root of the tree."""
         wait = self.open_waits[pick % len(self.open_waits)]
-        for seat, choice in zip(seats, choices, strict=True):
-            self._answer(seat, wait, choice, by_call=False)
+        for number, (seat, choice) in enumerate(zip(seats, choices, strict=True)):
+            self._answer(seat, wait, choice, at_root=at_root and number == 0)
         await self.clock.idle()
 
     async def repeat(self, seat: int, pick: int) -> None:
@@ -150,8 +157,9 @@ class Field:
         await self.clock.idle()
 
     async def cancel(self, seat: int, pick: int) -> None:
-        """Cancel a turn."""
-        self._send(self._cancel(self.seat(seat).runtime, self.turns[pick % len(self.turns)]))
+        """Cancel a turn: a root with all below it, or a child alone."""
+        every = [*self.turns, *self.below]
+        self._send(self._cancel(self.seat(seat).runtime, every[pick % len(every)]))
         await self.clock.idle()
 
     @staticmethod
@@ -181,13 +189,14 @@ class Field:
             turn = self._observer.turn(left.pop(0))
             views[turn.id] = await turn.view()
             self._judge_events(turn.id, [event async for event in turn.events(live=False, follow=False)])
-            started = [event for event in self._events[turn.id] if event.type is EventType.CHILD_STARTED]
-            left += [str(event.data["childTurnId"]) for event in started]
+            left += children_of(self._events[turn.id])
+        self.below = [turn_id for turn_id in views if turn_id not in self.turns]
         self.open_waits = [wait for turn_id in self.turns for wait in views[turn_id].open_waits]
         self.waits.update({wait.id: wait for wait in self.open_waits})
         judge(self.senders, self._events)
         for turn_id, events in self._events.items():
             self._judge_calls(turn_id, events)
+        self._judge_budgets()
         self.witness.testify()
         return views
 
@@ -208,6 +217,33 @@ class Field:
         for call_id in self.witness.once_calls(turn_id):
             if self.witness.starts_of(turn_id, call_id) > 1 + reruns(events, call_id):
                 raise Breach(f"the once call {call_id} of turn {turn_id} was started again without a person")
+
+        calls = [
+            event.data["toolCallId"] for event in events if event.type is EventType.CHILD_STARTED and "toolCallId" in event.data
+        ]
+        if len(set(calls)) != len(calls):
+            raise Breach(f"a call of turn {turn_id} has started two children: {events}")
+
+    def _judge_budgets(self) -> None:
+        most = self.agent.policy.budget.max_tool_calls
+        for root in self.turns if most is not None else ():
+            if calls := self.witness.overdrawn(root, most or 0):
+                raise Breach(f"{', '.join(calls)} were started in the tree of turn {root}, which may have {most} calls")
+
+    async def _judge_ends(self, views: dict[str, TurnView]) -> None:
+        """Judge trees that have ended: each call has one result, a parent knows its children, a root what its tree has used."""
+        for turn_id, view in views.items():
+            turn = self._observer.turn(turn_id)
+            history = await turn.history()
+            results = [message.call_id for message in history if isinstance(message, ToolMessage)]
+            if unanswered(history) or len(set(results)) != len(results):
+                raise Breach(f"the history of turn {turn_id} is not closed, or has a result twice: {history}")
+            children = {ref.id for ref in await turn.children()}
+            if children != set(children_of(self._events[turn_id])):
+                raise Breach(f"turn {turn_id} has the children {children}, its events say {self._events[turn_id]}")
+            used = [state.tool_call_count for name, state in self.witness.saved.items() if name.startswith(turn_id)]
+            if view.parent_turn_id is None and view.tool_call_count > sum(used):
+                raise Breach(f"the tree of turn {turn_id} has used {used}, not {view.tool_call_count} calls")
 
     async def finish(self) -> None:
         """Heal everything, answer everything, and see that all turns end and all senders hear.
@@ -233,7 +269,7 @@ class Field:
             await sender.send(self.seats[-1].runtime)
             if sender.pending:
                 raise Breach(f"{sender.command} was never decided")
-        await self.check()
+        await self._judge_ends(await self.check())
 
     async def _push(self, number: int, views: dict[str, TurnView]) -> None:
         """Answer what is open, wake what is parked, and let time pass."""
@@ -245,7 +281,7 @@ class Field:
                 await self._observer.turn(view.id).revive()
         for wait in self.open_waits:
             if wait.type is not SuspensionType.RETRY:
-                self._answer(number, wait, number % 3, by_call=False)
+                self._answer(number, wait, number % 3, at_root=number % 2 == 1)
         await self.clock.advance(self._lease)
 
     def close(self) -> None:

@@ -33,8 +33,10 @@ class TurnRaceMachine(RuleBasedStateMachine):
     """Starts turns of an agent on several nodes and answers them, while nodes die, freeze, lose the store, and leave.
 
     After each step it holds: no (call, attempt) has started twice, and none whose intent was not saved; no `once` tool has started
-    again without a person; no rejected tool has started; a wait has at most one accepted answer; a command has one answer, and
-    keeps it; events have no gap; no model was shown a call without its result. At the end every turn can be brought to its end.
+    again without a person; no rejected tool has started, and none that the budget of its tree had no room for; a call has started
+    at most one child; a wait has at most one accepted answer; a command has one answer, and keeps it; events have no gap; no model
+    was shown a call without its result. At the end every turn can be brought to its end; then every call has one result, and every
+    child one parent that knows it. Agents that the agent has as tools are judged like it.
 
     Use ``TestRaces = TurnRaceMachine.of(make_agent, nodes=2).TestCase``. Tools should be async: threads would make a run depend on
     chance.
@@ -95,16 +97,16 @@ class TurnRaceMachine(RuleBasedStateMachine):
         self._do(self.field.start(seat))
 
     @precondition(lambda self: self.field.waits)
-    @rule(seat=SEATS, pick=PICKS, choice=CHOICES, by_call=st.booleans())
-    def answer(self, seat: int, pick: int, choice: int, *, by_call: bool) -> None:
-        """Answer a wait, open or not any more."""
-        self._do(self.field.answer(seat, pick, choice, by_call=by_call))
+    @rule(seat=SEATS, pick=PICKS, choice=CHOICES, by_call=st.booleans(), at_root=st.booleans())
+    def answer(self, seat: int, pick: int, choice: int, *, by_call: bool, at_root: bool) -> None:
+        """Answer a wait, open or not any more, at its turn or at the root of the tree."""
+        self._do(self.field.answer(seat, pick, choice, by_call=by_call, at_root=at_root))
 
     @precondition(lambda self: self.field.open_waits)
-    @rule(first=SEATS, second=SEATS, pick=PICKS, choices=st.tuples(CHOICES, CHOICES))
-    def conflict(self, first: int, second: int, pick: int, choices: tuple[int, int]) -> None:
-        """Answer an open wait twice at the same moment, on two nodes."""
-        self._do(self.field.conflict((first, second), pick, choices))
+    @rule(first=SEATS, second=SEATS, pick=PICKS, choices=st.tuples(CHOICES, CHOICES), at_root=st.booleans())
+    def conflict(self, first: int, second: int, pick: int, choices: tuple[int, int], *, at_root: bool) -> None:
+        """Answer an open wait twice at the same moment, on two nodes, perhaps once at the root of the tree."""
+        self._do(self.field.conflict((first, second), pick, choices, at_root=at_root))
 
     @precondition(lambda self: self.field.senders)
     @rule(seat=SEATS, pick=PICKS)
@@ -115,7 +117,7 @@ class TurnRaceMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.field.turns)
     @rule(seat=SEATS, pick=PICKS)
     def cancel(self, seat: int, pick: int) -> None:
-        """Cancel a turn."""
+        """Cancel a turn: a root with all below it, or a child alone."""
         self._do(self.field.cancel(seat, pick))
 
     @rule(seconds=st.sampled_from([0.25, 0.5, 1.5, 4.0, 12.0, 40.0]))

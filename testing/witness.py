@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, final
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple, final
 from ..actors.agent import Agent
 from ..actors.chat import AiMessage, ChatMessage, ToolMessage
 from ..actors.context import NoToolContext, ToolContext
+from ..actors.ids import root_of
 from ..actors.model import ChatModel, ModelRequest
 from ..actors.tools import Tool
 from ..actors.turn import CallRecord, CallStatus, TurnState
@@ -69,6 +71,8 @@ class Witness:
         self.starts: list[Start] = []
         self.breaches: list[str] = []
         self._versions: dict[str, int] = {}
+        self._intended: set[tuple[str, str]] = set()
+        self._intents: list[tuple[str, list[str], int]] = []
         self._once: dict[tuple[str, str], bool] = {}
 
     def testify(self) -> None:
@@ -91,6 +95,9 @@ class Witness:
         if before is not None and reply.version != before + 1:
             self.note(f"version {reply.version} of turn {op.turn} was saved on top of {before}")
         self._versions[op.turn] = reply.version
+        first = [call.id for call in state.calls if call.status is CallStatus.RUNNING and (op.turn, call.id) not in self._intended]
+        self._intended |= {(op.turn, call) for call in first}
+        self._intents.append((op.turn, first, reply.usage[3]))
         self.saved[op.turn] = state
         for call in state.calls:
             if call.attempt:
@@ -122,6 +129,18 @@ class Witness:
         """Return how often a call's function was started."""
         return sum(start.turn_id == turn_id and start.call_id == call_id for start in self.starts)
 
+    def overdrawn(self, root: str, most: int) -> list[str]:
+        """Return the calls that were started although the save that committed to them told that the tree had none left.
+
+        Of several calls of one such save, those begun first may have had room.
+        """
+        found: list[str] = []
+        for turn_id, calls, used in self._intents:
+            begun = [call for call in calls if self.starts_of(turn_id, call)]
+            if root_of(turn_id) == root and used > most:
+                found += begun[max(0, len(calls) - (used - most)) :]
+        return found
+
     def once_calls(self, turn_id: str) -> list[str]:
         """Return the calls of a turn that are `once`, as far as they were started."""
         return [call for (turn, call), once in self._once.items() if once and turn == turn_id]
@@ -142,5 +161,28 @@ class WatchedModel:
 
 
 def watched_agent(agent: Agent, witness: Witness) -> Agent:
-    """Return the agent with a model that a witness hears."""
-    return agent.replace(model=WatchedModel(agent.model, witness))
+    """Return the agent with a model that a witness hears, and so the agents that it has as tools, at any depth."""
+    return _watched(agent, witness, {})
+
+
+def _watched(agent: Agent, witness: Witness, known: dict[int, Agent]) -> Agent:
+    found = known.get(id(agent))
+    if found is None:
+        tools: list[Tool[..., Any]] = []
+        for tool in agent.tools:
+            if tool.agent is not None:
+                child = _watched(tool.agent, witness, known)
+                tool = copy.copy(tool)  # noqa: PLW2901
+                object.__setattr__(tool, "agent", child)
+            tools.append(tool)
+        found = known[id(agent)] = agent.replace(model=WatchedModel(agent.model, witness), tools=tools)
+    return found
+
+
+def tools_of(agent: Agent) -> list[Tool[..., Any]]:
+    """Return the tools of an agent and of those that it has as tools, each once."""
+    found: dict[int, Tool[..., Any]] = {}
+    for tool in agent.tools:
+        below = () if tool.agent is None else tools_of(tool.agent)
+        found.update({id(each): each for each in (tool, *below)})
+    return list(found.values())

@@ -1,4 +1,4 @@
-"""The machine of the test kit, turned on ourselves: an agent with every kind of call, one with children, one that plans."""
+"""The machine of the test kit, turned on ourselves: an agent with every kind of call, families, one that plans."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from turnhold import Agent, AiMessage, Budget, ExecutionPolicy, ModelRequest, PlanningPolicy, ToolCall, tool
+from turnhold import Agent, AiMessage, Budget, ExecutionPolicy, ModelRefused, ModelRequest, PlanningPolicy, Tool, ToolCall, tool
 from turnhold.store.sqlite import SqliteStore
 from turnhold.testing import ScriptedModel, TurnRaceMachine, call
 
@@ -67,8 +67,8 @@ def make_agent() -> Agent:
     return Agent("races", model=Slow(model), tools=[refund, notify, look_up, charge])
 
 
-def make_family() -> Agent:
-    """Two agents as tools, one of them gated, each with a gated tool and one without, under one budget."""
+def make_family(max_tool_calls: int = 100, gated: str = "gated") -> Agent:
+    """Three agents as tools: one with a gated tool beside another, one, itself gated, with an agent as a tool, one that fails."""
 
     @tool(approval=True)
     async def refund(amount: int) -> str:
@@ -82,12 +82,25 @@ def make_family() -> Agent:
         await asyncio.sleep(4)
         return f"{order} is fine"
 
-    calls = [call("refund", amount=25), call("look_up", order="O-1")]
-    children = [Agent(f"child{at}", model=Slow(ScriptedModel(calls, f"{at} done")), tools=[refund, look_up]) for at in range(2)]
-    model = ScriptedModel([call(child.id, input="do it") for child in children], "done")
-    policy = ExecutionPolicy(budget=Budget(max_total_tokens=1_000_000, max_tool_calls=100, max_duration=3600))
-    tools = [child.as_tool(approval=at == 1) for at, child in enumerate(children)]
-    return Agent("races", model=Slow(model), tools=tools, policy=policy)
+    def member(id: str, *tools: Tool, policy: ExecutionPolicy | None = None) -> Agent:
+        calls = {"refund": call("refund", amount=25), "look_up": call("look_up", order="O-1")}
+        asked = [calls.get(each.name) or call(each.name, input="do it") for each in tools]
+        model = ScriptedModel(asked, f"{id} done") if tools else ScriptedModel(ModelRefused("no"))
+        return Agent(id, model=Slow(model), tools=tools, policy=policy or ExecutionPolicy(tool_errors="return_to_model"))
+
+    leaf = member("leaf", refund, look_up)
+    members = [member("plain", refund, look_up), member("gated", leaf.as_tool(), look_up), member("fails")]
+    budget = Budget(max_total_tokens=1_000_000, max_tool_calls=max_tool_calls, max_duration=3600)
+    return member(
+        "races",
+        *(each.as_tool(approval=each.id == gated) for each in members),
+        policy=ExecutionPolicy(budget=budget, tool_errors="return_to_model"),
+    )
+
+
+def make_poor_family() -> Agent:
+    """The same, whose budget has no room for all of its calls, and whose members ask for them at once."""
+    return make_family(5, gated="nobody")
 
 
 def make_planner() -> Agent:
@@ -133,15 +146,17 @@ TestRacesInMemory.settings = settings(TestRacesInMemory.settings, max_examples=1
 TestRacesInFiles = TurnRaceMachine.of(make_agent, store=new_file).TestCase
 TestRacesInFiles.settings = settings(TestRacesInMemory.settings, max_examples=40)
 
-TestRacesOfFamilies = TurnRaceMachine.of(make_family).TestCase
+TestRacesOfFamilies = TurnRaceMachine.of(make_family, turns=2).TestCase
 TestRacesOfFamilies.settings = settings(TestRacesInMemory.settings, max_examples=60)
+TestRacesOfPoorFamilies = TurnRaceMachine.of(make_poor_family, turns=2).TestCase
+TestRacesOfPoorFamilies.settings = settings(TestRacesInMemory.settings, max_examples=20)
 
 TestRacesOfPlanners = TurnRaceMachine.of(make_planner).TestCase
 TestRacesOfPlanners.settings = settings(TestRacesInMemory.settings, max_examples=40)
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("make", [make_agent, make_family, make_planner])
+@pytest.mark.parametrize("make", [make_agent, make_family, make_poor_family, make_planner])
 @pytest.mark.parametrize("store", ["memory://", new_file])
 def test_long_search(store: str, make: Callable[[], Agent]) -> None:
     """The same, long."""

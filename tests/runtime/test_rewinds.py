@@ -63,7 +63,7 @@ class Provider:
         calls: list[ToolCall] = []
         for name in self.steps[request.iteration - 1]:
             self.calls += 1
-            calls.append(ToolCall(f"c{self.calls}", name))
+            calls.append(ToolCall(f"c{self.calls}", name, {"input": "help"} if name == "child" else {}))
         return AiMessage("", tuple(calls))
 
 
@@ -103,8 +103,9 @@ class Case:
             await asyncio.sleep(0.5)
             return "fine"
 
-        self.parent = Agent("parent", model=Provider(("pay", "note", "look"), ("look", "note"), ("pay",)), tools=[pay, note, look])
         self.child = Agent("child", model=Provider(("note",), ("pay",)), tools=[pay, note])
+        steps = Provider(("pay", "note", "look"), ("look", "note", "child"), ("pay",))
+        self.parent = Agent("parent", model=steps, tools=[pay, note, look, self.child.as_tool()])
         agents = [self.parent, self.child]
         self.nodes = [Runtime(store, agents=agents, clock=clock, lease=LEASE, listeners=[self.told.append]) for _ in range(2)]
 

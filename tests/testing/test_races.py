@@ -10,8 +10,8 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from turnhold import Agent, tool
-from turnhold.actors.machine import calls, commands
+from turnhold import Agent, Budget, ExecutionPolicy, tool
+from turnhold.actors.machine import calls, commands, limits
 from turnhold.actors.turn import CallStatus
 from turnhold.runtime.actor import Actor
 from turnhold.store.memory import MemoryStore
@@ -20,6 +20,8 @@ from turnhold.testing.field import Field
 from turnhold.testing.witness import Breach
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from turnhold.actors.machine.draft import Draft
     from turnhold.actors.turn import CallRecord
     from turnhold.store import base
@@ -28,14 +30,29 @@ if TYPE_CHECKING:
 def make_agent() -> Agent:
     @tool(approval=True)
     async def refund(amount: int) -> str:
-        """Refund an amount."""
+        """Refund an amount; that takes a while, so that a node can die meanwhile."""
+        await asyncio.sleep(1)
         return f"refunded {amount}"
 
     return Agent("races", model=ScriptedModel(call("refund", amount=1), "done"), tools=[refund])
 
 
-def search() -> None:
-    machine = TurnRaceMachine.of(make_agent)
+def make_family() -> Agent:
+    @tool
+    async def look_up(order: str) -> str:
+        """Look something up."""
+        await asyncio.sleep(1)
+        return f"{order} is fine"
+
+    asked = [call("look_up", order="O-1")]
+    children = [Agent(f"child{at}", model=ScriptedModel(asked, "done"), tools=[look_up]) for at in range(2)]
+    model = ScriptedModel([call(child.id, input="do it") for child in children], "done")
+    policy = ExecutionPolicy(budget=Budget(max_tool_calls=3))
+    return Agent("races", model=model, tools=[child.as_tool() for child in children], policy=policy)
+
+
+def search(make: Callable[[], Agent] = make_agent) -> None:
+    machine = TurnRaceMachine.of(make)
     run_state_machine_as_test(
         machine,
         settings=settings(machine.TestCase.settings, max_examples=400, phases=[Phase.generate], database=None, derandomize=True),
@@ -80,6 +97,13 @@ def test_an_attempt_that_starts_twice_is_found(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(calls, "lost", lost)
     with pytest.raises(Breach, match="was started twice"):
         search()
+
+
+def test_a_tool_without_room_in_the_budget_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutant: children that have seen the same room left in the budget of their tree all take it."""
+    monkeypatch.setattr(limits, "unaffordable", lambda *_: frozenset[str]())
+    with pytest.raises(Breach, match="may have 3 calls"):
+        search(make_family)
 
 
 def test_one_seed_is_one_run() -> None:
