@@ -218,11 +218,10 @@ class Field:
             if self.witness.starts_of(turn_id, call_id) > 1 + reruns(events, call_id):
                 raise Breach(f"the once call {call_id} of turn {turn_id} was started again without a person")
 
-        calls = [
-            event.data["toolCallId"] for event in events if event.type is EventType.CHILD_STARTED and "toolCallId" in event.data
-        ]
+        started = [event.data for event in events if event.type is EventType.CHILD_STARTED and "toolCallId" in event.data]
+        calls = [(data["toolCallId"], data.get("taskId")) for data in started]
         if len(set(calls)) != len(calls):
-            raise Breach(f"a call of turn {turn_id} has started two children: {events}")
+            raise Breach(f"a call of turn {turn_id}, or a task of its plan, has started two children: {events}")
 
     def _judge_budgets(self) -> None:
         most = self.agent.policy.budget.max_tool_calls
