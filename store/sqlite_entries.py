@@ -12,6 +12,9 @@ from .base import MemoryEntry, Reply
 from .entries import EntryRules, Kept, Shelf
 
 ENTRY = "entry, body, shown, place, version, change, at"
+# without being told, SQLite looks through all entries of a conversation
+BY_ENTRY = "memory INDEXED BY memory_entry"
+BY_CHANGE = "memory INDEXED BY memory_waits"
 CHUNK = 100
 
 
@@ -41,7 +44,7 @@ class SqliteEntries(EntryRules):
         for start in range(0, len(ids) if shelf.places else 0, CHUNK):
             some = ids[start : start + CHUNK]
             marks = ", ".join("?" * len(some))
-            read = f"SELECT {ENTRY}, waits FROM memory WHERE shelf = ? AND entry IN ({marks})"  # noqa: S608
+            read = f"SELECT {ENTRY}, waits FROM {BY_ENTRY} WHERE shelf = ? AND entry IN ({marks})"  # noqa: S608
             for row in self._run(read, (shelf.id, *some)).fetchall():
                 yield _entry(row[:-1]), row[-1] == 1
 
@@ -55,9 +58,9 @@ class SqliteEntries(EntryRules):
             self._run(f"INSERT OR REPLACE INTO memory(shelf, {ENTRY}, waits) VALUES {rows}", values)  # noqa: S608
 
     def pass_on(self, shelf: Shelf, change: int) -> tuple[bool, bool]:
-        end = "UPDATE memory SET waits = 0 WHERE shelf = ? AND change <= ? AND waits = 1"
+        end = f"UPDATE {BY_CHANGE} SET waits = 0 WHERE shelf = ? AND change <= ? AND waits = 1"  # noqa: S608
         ended = self._run(end, (shelf.id, change)).rowcount > 0
-        left = self._run("SELECT 1 FROM memory WHERE shelf = ? AND waits = 1 LIMIT 1", (shelf.id,)).fetchone()
+        left = self._run(f"SELECT 1 FROM {BY_CHANGE} WHERE shelf = ? AND waits = 1 LIMIT 1", (shelf.id,)).fetchone()  # noqa: S608
         return ended, left is not None
 
     def find_note(self, conversation: str, name: str) -> tuple[int, bytes] | None:
@@ -77,7 +80,7 @@ class SqliteEntries(EntryRules):
             return base.Memory(())
         place = shelf.places + 1
         if op.before is not None:
-            read = "SELECT place FROM memory WHERE shelf = ? AND entry = ?"
+            read = f"SELECT place FROM {BY_ENTRY} WHERE shelf = ? AND entry = ?"  # noqa: S608
             (place,) = self._run(read, (shelf.id, op.before)).fetchone() or (place,)
         shown = " AND shown = 1" if op.shown else ""
         rows = self._run(
@@ -91,7 +94,7 @@ class SqliteEntries(EntryRules):
         shelf = self.find_shelf(op.conversation)
         if shelf is None or shelf.since is None:
             return base.Memory(())
-        read = f"SELECT {ENTRY} FROM memory WHERE shelf = ? AND waits = 1 ORDER BY change LIMIT ?"  # noqa: S608
+        read = f"SELECT {ENTRY} FROM {BY_CHANGE} WHERE shelf = ? AND waits = 1 ORDER BY change LIMIT ?"  # noqa: S608
         rows = self._run(read, (shelf.id, op.limit + 1)).fetchall()
         return base.Memory(tuple(map(_entry, rows[: op.limit])), more=len(rows) > op.limit)
 
