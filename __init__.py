@@ -22,6 +22,7 @@ from .actors.errors import (
     InvalidFormData,
     LeaseLost,
     MailboxFull,
+    MiddlewareError,
     ModelError,
     ModelOverloaded,
     ModelRateLimited,
@@ -30,6 +31,7 @@ from .actors.errors import (
     NotSuspended,
     OutcomeUnknown,
     OutputInvalid,
+    ProceedTwice,
     QuotaExhausted,
     RetryableModelError,
     RetryNotDue,
@@ -50,6 +52,7 @@ from .actors.errors import (
 from .actors.events import Event, EventType
 from .actors.forms import FormDefinition, user_input_tool
 from .actors.loader import AgentLoader, InMemoryAgentLoader
+from .actors.middleware import Middleware, NoTurnContext, StepEnd, TurnContext
 from .actors.model import ChatModel, Delta, ModelOptions, ModelRequest, ToolCallDelta, ToolDefinition
 from .actors.plan import PlanStatus, Task, TaskPlan, TaskStatus
 from .actors.policies import ApprovalDecision, Budget, ExecutionPolicy, PlanningPolicy, RetryPolicy, TurnOptions
@@ -99,6 +102,8 @@ __all__ = [
     "InvalidFormData",
     "LeaseLost",
     "MailboxFull",
+    "Middleware",
+    "MiddlewareError",
     "ModelError",
     "ModelOptions",
     "ModelOverloaded",
@@ -107,6 +112,7 @@ __all__ = [
     "ModelRequest",
     "ModelTimeout",
     "NoToolContext",
+    "NoTurnContext",
     "NodeInfo",
     "NotSuspended",
     "OutcomeUnknown",
@@ -117,6 +123,7 @@ __all__ = [
     "Phase",
     "PlanStatus",
     "PlanningPolicy",
+    "ProceedTwice",
     "Quarantine",
     "QuotaExhausted",
     "Receipt",
@@ -130,6 +137,7 @@ __all__ = [
     "SnapshotTooNew",
     "Statistics",
     "Status",
+    "StepEnd",
     "StoreUnavailable",
     "Suspension",
     "SuspensionMismatch",
@@ -147,6 +155,7 @@ __all__ = [
     "ToolMessage",
     "ToolResultInvalid",
     "TurnClosed",
+    "TurnContext",
     "TurnError",
     "TurnNotCompleted",
     "TurnNotFound",

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast, final, overload
 from .compressors import Compressor, check_compressor
 from .digest import definition_digest
 from .errors import InvalidDefinition
+from .middleware import Hooks, Middleware, checked_middleware, hooks_of
 from .model import ChatModel, ModelOptions, ToolDefinition
 from .output import Out, Output, output_of
 from .policies import ExecutionPolicy, PlanningPolicy
@@ -27,7 +28,7 @@ DEFAULT_OPTIONS = ModelOptions()
 DEFAULT_WINDOW = ContextWindow()
 FIELDS = (
     *("id", "version", "name", "description", "model", "instructions", "tools", "approval", "policy", "planning", "options"),
-    *("window", "compressor", "output_type", "tool_error_message", "attributes"),
+    *("middleware", "window", "compressor", "output_type", "tool_error_message", "attributes"),
 )
 
 
@@ -41,6 +42,7 @@ class Agent(Generic[Out]):
     :param tools: `Tool`s, or functions that become tools with default options.
     :param approval: ``approval(turn, call, tool)``, sync or async; a bool (true: a person must approve) or an `ApprovalDecision`.
     :param planning: giving one lets the model make plans, whose tasks agents carry out as child turns.
+    :param middleware: `Middleware` around its steps, model requests and calls of tools; the first is the outermost.
     :param window: how much of the history the model sees.
     :param compressor: what makes the older turns in the window shorter; ``turnhold.compressors`` has some.
     :param output_type: what the final reply must be: text, or a Struct, a dataclass, a TypedDict or another type with a JSON form.
@@ -61,6 +63,7 @@ class Agent(Generic[Out]):
     policy: ExecutionPolicy
     planning: PlanningPolicy | None
     options: ModelOptions
+    middleware: tuple[Middleware, ...]
     window: ContextWindow
     compressor: Compressor | None
     output_type: Any
@@ -69,6 +72,7 @@ class Agent(Generic[Out]):
     definitions: tuple[ToolDefinition, ...]
     output: Output[Out]
     digest: bytes
+    hooks: Hooks
     _tools: Mapping[str, Tool[..., Any]]
 
     def __init__(
@@ -85,26 +89,20 @@ class Agent(Generic[Out]):
         policy: ExecutionPolicy = DEFAULT_POLICY,
         planning: PlanningPolicy | None = None,
         options: ModelOptions = DEFAULT_OPTIONS,
+        middleware: Iterable[Middleware] = (),
         window: ContextWindow = DEFAULT_WINDOW,
         compressor: Compressor | None = None,
         output_type: type[Out] | object = str,
         tool_error_message: Callable[..., str] | None = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
-        check_text("Agent.id", id, MAX_ID, empty=False)
-        if "@" in id:
-            raise InvalidDefinition(f"Agent.id must not contain '@': {id!r}")
-        check_text(f"agent {id}: version", version, MAX_ID, empty=False)
-        check_text(f"agent {id}: name", name, MAX_ID, optional=True, empty=False)
-        check_text(f"agent {id}: description", description, MAX_TEXT)
-        check_text(f"agent {id}: instructions", instructions, MAX_INSTRUCTIONS, optional=True)
+        _check_texts(id, version, name, description, instructions)
         _check_model(id, model)
         _check_parts(id, policy=policy, planning=planning, options=options, window=window)
         if compressor is not None:
             check_compressor(f"agent {id}: compressor", compressor)
-        for key, value in (("approval", approval), ("tool_error_message", tool_error_message)):
-            if value is not None and not callable(value):
-                raise InvalidDefinition(f"agent {id}: {key} must be a function, not {type(value).__name__}")
+        _check_functions(id, approval=approval, tool_error_message=tool_error_message)
+        around = checked_middleware(f"agent {id}: middleware", middleware)
         named = _named_tools(id, tools)
         values: dict[str, object] = {
             "id": id,
@@ -118,6 +116,7 @@ class Agent(Generic[Out]):
             "policy": policy,
             "planning": planning,
             "options": options,
+            "middleware": around,
             "window": window,
             "compressor": compressor,
             "output_type": output_type,
@@ -125,6 +124,7 @@ class Agent(Generic[Out]):
             "attributes": read_only(f"agent {id}: attributes", attributes),
             "definitions": tuple(each.definition for each in named.values()),
             "output": output_of(f"agent {id}: output_type", output_type),
+            "hooks": hooks_of(f"agent {id}", around),
             "_tools": named,
         }
         for key, value in values.items():
@@ -194,6 +194,22 @@ def _check_parts(id: str, *, policy: object, planning: object, options: object, 
     ):
         if not isinstance(value, kind) and not (key == "planning" and value is None):
             raise InvalidDefinition(f"agent {id}: {key} must be of type {kind.__name__}, not {type(value).__name__}")
+
+
+def _check_texts(id: str, version: object, name: object, description: object, instructions: object) -> None:
+    check_text("Agent.id", id, MAX_ID, empty=False)
+    if "@" in id:
+        raise InvalidDefinition(f"Agent.id must not contain '@': {id!r}")
+    check_text(f"agent {id}: version", version, MAX_ID, empty=False)
+    check_text(f"agent {id}: name", name, MAX_ID, optional=True, empty=False)
+    check_text(f"agent {id}: description", description, MAX_TEXT)
+    check_text(f"agent {id}: instructions", instructions, MAX_INSTRUCTIONS, optional=True)
+
+
+def _check_functions(id: str, **functions: object) -> None:
+    for key, value in functions.items():
+        if value is not None and not callable(value):
+            raise InvalidDefinition(f"agent {id}: {key} must be a function, not {type(value).__name__}")
 
 
 def _check_model(id: str, model: object) -> None:

@@ -326,3 +326,11 @@ class FormRequired(BaseException):
         self.form = form
         self.values = values
         self.keep = keep
+
+
+class MiddlewareError(TurnholdError):
+    """A middleware did what none may do; the message says which and what. What it stood around has failed, or was not begun."""
+
+
+class ProceedTwice(MiddlewareError):
+    """A hook called its `proceed` a second time, or after it had returned. Nothing was done again."""

@@ -35,7 +35,7 @@ from ..actors.record import JsonObject
 from ..actors.turn import Failure, TurnState, Used
 from ..actors.used import minus
 from ..store import base, codec
-from . import attempts, effects, persist
+from . import attempts, effects, persist, tasks
 from .guard import failure_of
 from .host import Host
 from .intake import Intake
@@ -44,8 +44,8 @@ from .mailbox import Mailbox
 from .recall import Recall
 from .rewind import recover
 from .saving import Saver
+from .steps import Steps
 from .watch import Rested
-from .world import gather
 
 MOST_STARTS = 1024
 
@@ -77,6 +77,7 @@ class Actor:
         self.intake = Intake(self)
         self.saver = Saver(self)
         self.recall = Recall(self)
+        self.steps = Steps(self) if agent is not None and agent.hooks.step else None
         self.started: dict[str, m.Start] = {}
         self.asking: set[str] = set()
         self.stopping: set[str] = set()
@@ -201,7 +202,7 @@ class Actor:
             if not self.lost:
                 self.intake.reroute()
             try:
-                await self._stop_effects()
+                await tasks.stop(self)
                 if self.lost:
                     await recover(self)  # before who waits here sends again, and wakes a turn that has forgotten its starts
             finally:
@@ -286,7 +287,7 @@ class Actor:
         self.recall.remember(draft.messages)
         asked = False
         for action in draft.actions:
-            if isinstance(action, CallModel) and self.recall.ready and self.owns():
+            if isinstance(action, CallModel) and self.recall.ready and self.owns() and self.executor.hooks.early:
                 self._start_model(action)
                 asked = True
         op, reply = await self.saver.save(op, draft.state.children)
@@ -298,6 +299,10 @@ class Actor:
         self.state = draft.state
         self.others = minus(reply.usage, op.usage)
         self._fault = None
+        if self.steps is not None:
+            self.steps.saved(self.state)
+            if not reply.owned:
+                await self.steps.close("released")
         self._shown(draft, owned=reply.owned)
         self.intake.saved(draft.receipts, reply)
         spent = limits.unaffordable(draft, reply.usage)
@@ -433,6 +438,8 @@ class Actor:
                 self.seen = None
                 self.recall.over()
 
+        if self.steps is not None:
+            self.steps.begin()
         task = self._start(effects.ask_model(self, action.iteration, action.failures), "model", ended)
         self.model_task = task
 
@@ -455,45 +462,12 @@ class Actor:
             self.mailbox.tell(m.NotStarted(call.id, call.attempt, "no replica of the store has confirmed its start"))
             return None
         self.note_started(m.Start(call.id, call.attempt, call.effect))
+        if self.steps is not None:
+            self.steps.begin()
         self._start(attempts.run_tool(self, call), f"tool {call.id}")
         return None
 
     def _start(
         self, work: Coroutine[object, object, m.Message], name: str, ended: Callable[[], None] | None = None
     ) -> asyncio.Task[None]:
-        """Start an effect; its report goes into the mailbox. The actor owns the task and awaits it at its end."""
-        begun = False
-
-        async def report() -> None:
-            nonlocal begun
-            begun = True
-            try:
-                message = await work
-            finally:
-                if ended is not None:
-                    ended()
-            self.mailbox.tell(message)
-
-        def over(task: asyncio.Task[None]) -> None:
-            if not begun:  # cancelled before its first step
-                work.close()
-                if ended is not None:
-                    ended()
-            self._ended(task)
-
-        task = self.host.world.spawn(report(), f"{name} of {self.turn_id}")
-        self.tasks[task] = name
-        task.add_done_callback(over)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self.tasks.pop(task, None)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("effect_failed", turn=self.turn_id, exc_info=task.exception())
-            self.lose()
-
-    async def _stop_effects(self) -> None:
-        """End every task of this actor. A thread cannot be ended: the registry remembers it until it comes back."""
-        for task in list(self.tasks):
-            task.cancel()
-        await gather(list(self.tasks))
+        return tasks.start(self, work, name, ended)

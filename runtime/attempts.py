@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from ..actors import errors
 from ..actors.chat import ToolCall
-from ..actors.context import ToolContext
+from ..actors.context import ToolContext, current_context
 from ..actors.events import EventType
 from ..actors.forms import FormDefinition, find_form_required, form_loop
 from ..actors.ids import root_of
@@ -20,6 +20,7 @@ from ..actors.record import JsonObject
 from ..actors.results import result_text
 from ..actors.tools import Tool
 from ..actors.turn import CallRecord, Failure
+from .around import value_of
 from .guard import MAX_ERROR, TimeLimit, failure_of, stray
 from .log import log
 
@@ -65,7 +66,7 @@ async def run_tool(actor: Actor, call: CallRecord) -> m.Message:
             raise errors.ToolError(f"agent {actor.executor.key} has no tool {call.name!r}")
         bound = tool.bind(call.effective)
         context = context_of(actor, call, tool, _reporter(actor, call))
-        value = await _invoke(actor, tool, bound, context, call)
+        value = await _value(actor, tool, bound, context, call)
         text = result_text(value)
         size, limit = len(text.encode()), actor.host.settings.max_message // 2
         if size > limit:
@@ -105,6 +106,8 @@ def _raised(actor: Actor, call: CallRecord, error: BaseException) -> m.Message:
         found = failure_of(loop)
         return m.ToolFailed(call.id, call.attempt, "loop", found, _told(actor, call, found, loop))
     found = failure_of(error)
+    if isinstance(error, errors.ProceedTwice):  # the next attempt would do the same
+        return m.ToolFailed(call.id, call.attempt, "loop", found, _told(actor, call, found, error))
     if isinstance(error, errors.ToolError):
         data = {key: value for key, value in error.data.items() if key not in ("error", "type", "message")}
         try:
@@ -131,8 +134,8 @@ def _told(actor: Actor, call: CallRecord, found: Failure, error: BaseException) 
     return texts.execution_error(found)
 
 
-class _NotBegun(Exception):
-    """A function was not begun: its turn ends, or is not ours any more."""
+class _NotBegun(BaseException):
+    """A function was not begun: its turn ends, or is not ours any more. Not an `Exception`, so that no hook swallows it."""
 
 
 class _Timeout(Exception):
@@ -141,15 +144,61 @@ class _Timeout(Exception):
         self.seconds = seconds
 
 
-async def _invoke(
+class _Start:
+    """Whether the function of an attempt has begun."""
+
+    __slots__ = ("begun",)
+
+    def __init__(self) -> None:
+        self.begun = False
+
+
+async def _value(
     actor: Actor, tool: Tool[..., object], bound: JsonObject, context: ToolContext[object], call: CallRecord
 ) -> object:
     seconds = None if tool.timeout is None else tool.timeout.total_seconds()
+    if actor.steps is None and not actor.executor.hooks.tool:
+        return await _invoke(actor, tool, bound, context, call, seconds, _Start())
+    start = _Start()
+    limit = TimeLimit(actor.host.world, seconds)  # it spans the hooks
+
+    async def function() -> object:
+        if limit.hit:
+            raise TimeoutError(f"the time of {call.name} was over before it began")
+        if actor.cancelled():
+            raise _NotBegun
+        return await _invoke(actor, tool, bound, context, call, None, start)
+
+    try:
+        if actor.steps is not None:
+            await actor.steps.entered()
+        with current_context(context):
+            return await value_of(actor, context, function)
+    except asyncio.CancelledError:
+        if not limit.caught():
+            raise
+        if start.begun:
+            raise _Timeout(seconds or 0) from None
+        raise TimeoutError(f"{call.name} did not begin within {seconds} s") from None
+    finally:
+        limit.stop()
+
+
+async def _invoke(
+    actor: Actor,
+    tool: Tool[..., object],
+    bound: JsonObject,
+    context: ToolContext[object],
+    call: CallRecord,
+    seconds: float | None,
+    start: _Start,
+) -> object:
     if not tool.is_async:
-        return await _in_thread(actor, tool, bound, context, call, seconds)
+        return await _in_thread(actor, tool, bound, context, call, seconds, start)
     if not actor.owns():  # the process may have stood still since the start was decided
         raise _NotBegun
     limit = TimeLimit(actor.host.world, seconds)
+    start.begun = True
     try:
         return await cast("Awaitable[object]", tool.invoke(bound, context))
     except asyncio.CancelledError:
@@ -161,7 +210,13 @@ async def _invoke(
 
 
 async def _in_thread(
-    actor: Actor, tool: Tool[..., object], bound: JsonObject, context: ToolContext[object], call: CallRecord, seconds: float | None
+    actor: Actor,
+    tool: Tool[..., object],
+    bound: JsonObject,
+    context: ToolContext[object],
+    call: CallRecord,
+    seconds: float | None,
+    start: _Start,
 ) -> object:
     """Run a plain function in a worker thread, which is never killed: a limit ends only the waiting.
 
@@ -172,6 +227,7 @@ async def _in_thread(
     def begin() -> object:
         if actor.cancelled() or not actor.owns() or not first.acquire(blocking=False):
             raise _NotBegun
+        start.begun = True
         return tool.invoke(bound, context)
 
     async def thread() -> tuple[object, BaseException | None]:

@@ -23,6 +23,7 @@ class Counters:
         self.fenced = 0
         self.forgotten = 0
         self.held = 0
+        self.hooks_failed = 0
         self.lost = 0
         self.quarantined = 0
         self.reaped = 0

@@ -25,6 +25,7 @@ from ..actors.tools import decision_of
 from ..actors.turn import CallRecord
 from ..actors.view import view_of
 from . import inputs
+from .around import Tally, reply_of
 from .guard import TimeLimit, failure_of, stray
 from .log import log
 from .settings import Settings
@@ -38,14 +39,17 @@ async def ask_model(actor: Actor, iteration: int, failures: int) -> m.Message:
 
     :raises StoreUnavailable: if the history could not be read; that is no answer of the model, the activation is lost.
     """
-    message = await _asked(actor, iteration, failures)
+    tally = Tally() if actor.executor.hooks.model else None
+    message = await _asked(actor, iteration, failures, tally)
     spent = actor.recall.spent
-    if isinstance(message, m.ModelReplied) and message.reply.usage is None:
+    if tally is not None:
+        spent = spent + tally.beside(message.reply if isinstance(message, m.ModelReplied) else None)
+    elif isinstance(message, m.ModelReplied) and message.reply.usage is None:
         spent = spent + usage_of(actor.recall.tokens, message.reply)
     return message if spent == Usage() else msgspec.structs.replace(message, spent=spent)
 
 
-async def _asked(actor: Actor, iteration: int, failures: int) -> m.ModelReplied | m.ModelFailed:
+async def _asked(actor: Actor, iteration: int, failures: int, tally: Tally | None) -> m.ModelReplied | m.ModelFailed:
     agent = actor.executor
     try:
         request = await actor.request(iteration, failures)
@@ -53,8 +57,10 @@ async def _asked(actor: Actor, iteration: int, failures: int) -> m.ModelReplied 
         return m.ModelFailed(iteration, failures, failure_of(error))
     limit = TimeLimit(actor.host.world, duration(agent.options.timeout).total_seconds())
     try:
-        reply = _checked(await _answer(actor, agent, request), actor.host.settings)
-        return m.ModelReplied(iteration, failures, reply)
+        if actor.steps is not None:
+            await actor.steps.entered()
+        reply = await (_answer(actor, agent, request) if tally is None else _through(actor, agent, request, tally))
+        return m.ModelReplied(iteration, failures, _checked(reply, actor.host.settings))
     except asyncio.CancelledError as error:
         if limit.caught():
             late = errors.ModelTimeout(f"the model did not answer within {agent.options.timeout}")
@@ -92,6 +98,15 @@ def _checked(reply: object, settings: Settings) -> AiMessage:
     if len(reply.tool_calls) > settings.max_calls:
         raise errors.ModelError(f"the model's response has {len(reply.tool_calls)} calls, the limit is {settings.max_calls}")
     return reply
+
+
+async def _through(actor: Actor, agent: Agent, request: ModelRequest, tally: Tally) -> AiMessage:
+    """Send a request through the hooks around model requests; what the model itself says is checked before they see it."""
+
+    async def ask(sent: ModelRequest) -> AiMessage:
+        return _checked(await _answer(actor, agent, sent), actor.host.settings)
+
+    return await reply_of(actor, request, tally, ask)
 
 
 async def _answer(actor: Actor, agent: Agent, request: ModelRequest) -> AiMessage:

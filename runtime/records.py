@@ -53,6 +53,8 @@ class Statistics(Record, frozen=True, kw_only=True):
     """Saves repeated with what the store had forgotten before them."""
     forgotten: int
     """Starts of `once` calls that the store has forgotten, and that could not be marked in doubt."""
+    hooks_failed: int
+    """Hooks around steps that raised when their step was over."""
     draining: bool
 
 

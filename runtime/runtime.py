@@ -338,6 +338,7 @@ class Runtime:
             unconfirmed=counts.unconfirmed,
             rewinds=counts.rewinds,
             forgotten=counts.forgotten,
+            hooks_failed=counts.hooks_failed,
             draining=node.draining,
         )
 

@@ -163,7 +163,8 @@ class ToolFailed(msgspec.Struct, gc=False, frozen=True):
 
     ``told``: the tool raised ToolError, or its arguments were wrong: the model is told. ``error``: any other exception.
     ``timeout``: the waiting has ended, the function may still run, or it said that its outcome is unknown.
-    ``loop``: FormLoop. ``interrupted``: cancelled by us. ``spent``: not begun, the budget of the tree is used up.
+    ``loop``: a mistake that the next attempt would repeat (FormLoop, ProceedTwice). ``interrupted``: cancelled by us.
+    ``spent``: not begun, the budget of the tree is used up.
     `text` is what the model reads if the turn goes on.
     """
 

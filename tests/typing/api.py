@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, assert_type
 
@@ -13,10 +13,12 @@ from turnhold.actors.chat import AiMessage, ToolCall
 from turnhold.actors.context import ToolContext
 from turnhold.actors.forms import FormDefinition, user_input_tool
 from turnhold.actors.loader import AgentLoader, InMemoryAgentLoader
+from turnhold.actors.middleware import Middleware, StepEnd, TurnContext
 from turnhold.actors.model import ChatModel, ModelRequest
 from turnhold.actors.policies import ApprovalDecision
 from turnhold.actors.record import JsonValue
 from turnhold.actors.tools import Tool, tool
+from turnhold.actors.turn import Status
 from turnhold.actors.view import Page, TurnView
 from turnhold.actors.waits import ResumeCommand
 from turnhold.runtime.ref import TurnRef
@@ -172,6 +174,24 @@ async def outputs(runtime: Runtime) -> None:
     Runtime(agents=[by_item, agent])
     wrong: TurnRef[Stay] = turn  # pyright: ignore[reportAssignmentType]
     await wrong.settle()
+
+
+class Audit(Middleware):
+    async def around_step(self, turn: TurnContext[Services], proceed: Callable[[], Awaitable[StepEnd]]) -> None:
+        assert_type(turn.services, Services)
+        assert_type((await proceed()).status, Status)
+
+    async def around_model_call(self, request: ModelRequest, proceed: Callable[[ModelRequest], Awaitable[AiMessage]]) -> AiMessage:
+        assert_type(TurnContext.current(), TurnContext[Any])
+        return await proceed(request)
+
+    async def around_tool_call(self, context: ToolContext[Services], proceed: Callable[[], Awaitable[Any]]) -> Any:
+        assert_type(context.services, Services)
+        return await proceed()
+
+
+assert_type(Agent("audited", model=Model(), middleware=[Audit()]), Agent[str])
+assert_type(Agent("audited", model=Model(), middleware=(Audit(), Middleware())).middleware, tuple[Middleware, ...])
 
 
 loader: AgentLoader = InMemoryAgentLoader([agent])
