@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 # Named one by one: the root of an editable install is the repository, tests and virtual environment included.
-FLOORS = [f"turnhold.{name}" for name in ("actors", "console", "models", "runtime", "store", "testing")]
+FLOORS = [f"turnhold.{name}" for name in ("actors", "console", "models", "protocols", "runtime", "store", "testing")]
 
 # (end of a file's path, its functions) below which blocking is right, each with its reason.
 MAY_BLOCK: list[tuple[str, set[str]]] = [

@@ -16,6 +16,7 @@ ARROWS: dict[str, set[str]] = {
     "store": {"store", "actors"},
     "models": {"models", "actors"},
     "runtime": {"runtime", "store", "models", "actors"},
+    "protocols": {"protocols", "runtime", "actors"},
     "console": {"", *FLOORS} - {"testing"},
     "testing": {"", *FLOORS} - {"console"},
 }
@@ -29,6 +30,7 @@ FOREIGN: dict[str, set[str]] = {
     "store": {"anyio", "msgspec", "hiredis", "redis", "structlog"},
     "models": {"anyio", "msgspec", "structlog"},
     "runtime": {"anyio", "msgspec", "structlog"},
+    "protocols": {"anyio", "msgspec", "structlog"},
     "console": {"anyio", "msgspec", "structlog"},
     "testing": {"anyio", "hypothesis", "msgspec", "pytest", "structlog"},
 }
@@ -37,6 +39,7 @@ LAZY: dict[str, set[str]] = {
     # the schema hook of the records, when Pydantic asks; defaults of type variables, which `typing` has from 3.13 on
     "actors": {"pydantic_core", "typing_extensions"},
     "models": {"anthropic", "openai"},
+    "protocols": {"httpx2", "mcp", "pydantic", "starlette", "uvicorn"},
 }
 
 # The ground floor is pure: no I/O, no clock, no randomness, no asyncio, no threads.

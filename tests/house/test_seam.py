@@ -47,6 +47,10 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
         "bells own the tasks that show live events",
     ),
     "store/redis_connection.py": ({"loop.time", "secrets"}, "it estimates the server's time between two answers, and names itself"),
+    "protocols/mcp/*.py": (
+        {"….create_task", "asyncio.sleep", "asyncio.timeout", "anyio.to_thread"},
+        "a connection owns the task that serves it; a server's time is real, and so are pauses before the next try",
+    ),
     "testing/clock.py": ({"….call_later", "random.Random"}, "it is what a World asks for timers"),
     "testing/loop.py": ({"….call_later", "….run_in_executor"}, "a loop of virtual time counts threads under way"),
     "testing/*.py": ({"random.Random"}, "seeded randomness is what a seed drives"),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
-FLOORS = ("actors", "console", "models", "runtime", "store", "testing")
+FLOORS = ("actors", "console", "models", "protocols", "runtime", "store", "testing")
 ROOT_MODULES = ("__init__.py", "__main__.py")
 
 
