@@ -31,8 +31,12 @@ def command(*parts: str | bytes | int) -> bytes:
 def packed(op: base.Op, digest: str | None = None) -> bytes:
     """The command that the store would send for a write, by default to the plain script."""
     keys = Keys("th")
-    name, names, args = redis_pack.save(keys, op) if isinstance(op, base.Save) else redis_pack.PACKERS[type(op)](keys, op)
-    del name
+    if isinstance(op, base.Save):
+        _, names, args = redis_pack.save(keys, op)
+    elif isinstance(op, base.Create):
+        _, names, args = redis_pack.create(keys, op)
+    else:
+        _, names, args = redis_pack.PACKERS[type(op)](keys, op)
     return command("EVALSHA", digest or DIGEST, len(names), *names, *args)
 
 
