@@ -42,6 +42,7 @@ class Since:
     deliver: list[tuple[str, b.Mail]] = field(default_factory=list)
     cancel: list[tuple[str, str]] = field(default_factory=list)
     acked: bool = False
+    memory: dict[str, b.MemoryRow] = field(default_factory=dict)
 
 
 @dataclass
@@ -154,8 +155,22 @@ class Minds:
         if others and self._chance(0.2):
             mid = self._name("mid")
             since.deliver.append((self.random.choice(others), b.Mail(mid, b"mail " + mid.encode())))
+        if self._chance(0.2):
+            row = self.row()
+            since.memory.pop(row.id, None)
+            since.memory[row.id] = row
         if others and self._chance(0.05):
             since.cancel.append((self.random.choice(others), self._name("cause")))
+
+    def talk_of(self, turn: str) -> str | None:
+        """Return the conversation of a turn's root."""
+        root = self.ghost.turns.get(root_of(turn))
+        return None if root is None else root.new.conversation
+
+    def row(self) -> b.MemoryRow:
+        """Make an entry; ids come again, and so do some bodies."""
+        body = self._name("body") if self._chance(0.5) else f"body of {self.random.randrange(2)}"
+        return b.MemoryRow(f"e{self.random.randrange(12)}", body.encode(), self._chance(0.7))
 
     def _mode(self, actor: Actor, *, finish: bool) -> b.Mode:
         if finish:
@@ -196,4 +211,7 @@ class Minds:
             usage=(actor.usage, 1, actor.usage + 1, state.number),
             closing=b"closed",
             batch=self.random.choice((1, 16)),
+            conversation=self.talk_of(actor.turn),
+            memory=tuple(since.memory.values()),
+            relay=self._chance(0.3),
         )

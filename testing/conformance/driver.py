@@ -26,7 +26,7 @@ EVERYTHING = frozenset(cls for cls in b.Op.__subclasses__())
 
 
 TALKS = ("talk", "chat")
-WRITES = (b.Create, b.Deliver, b.Cancel, b.Claim, b.Save, b.Abandon, b.Reap, b.Quarantine, b.Discard)
+WRITES = (b.Create, b.Deliver, b.Cancel, b.Claim, b.Save, b.Abandon, b.Reap, b.Quarantine, b.Discard, b.WriteMemory, b.WriteNote)
 
 
 Send: TypeAlias = Callable[[b.Op, int], Awaitable[b.Reply]]
@@ -120,6 +120,7 @@ class Driver(Minds):
             row(5, self._rewind),
             row(3, self._look_due, b.Due),
             row(4, self._read),
+            row(4, self._remember, b.WriteMemory),
         ]
 
     # -- small things
@@ -299,6 +300,35 @@ class Driver(Minds):
             *(b.ListQueue(conversation=talk) for talk in TALKS),
         ]
         for op in reads:
+            if type(op) in self.supports:
+                await self.apply(op)
+
+    async def _remember(self) -> None:
+        talk = self.random.choice(TALKS)
+        known = self.ghost.memory.shelf(talk)
+        row, old = self.row(), known.entries.get(self.random.choice((*known.entries, "none")))
+        version = self.random.choice((None, 0, 1)) if old is None else old.version + self.random.choice((0, 0, 0, -1, 1))
+        row = row if old is None else msgspec.structs.replace(row, id=old.id)
+        change = known.change - self.random.randrange(6)
+        noted = known.notes.get("note", (0, b""))[0]
+        writes: list[b.Op] = [
+            b.WriteMemory(conversation=talk, row=row, expected=version, relay=self._chance(0.3)),
+            b.Relayed(conversation=talk, change=old.change if old is not None and self._chance(0.7) else change),
+            b.WriteNote(
+                conversation=talk, name="note", body=self._name("note").encode(), expected=max(0, noted - self._chance(0.3))
+            ),
+        ]
+        write = b.ClearMemory(conversation=talk) if self._chance(0.03) else self.random.choices(writes, (4, 2, 1))[0]
+        page = self.random.choice((1, 3, 64))
+        before = self.random.choice((None, row.id))
+        for op in (
+            write,
+            b.ReadMemory(conversation=talk, before=before, limit=page, shown=self._chance(0.5)),
+            b.FindMemory(conversation=talk, ids=(row.id, "none", "e0", "e1")),
+            b.ReadRelay(conversation=talk, limit=page),
+            b.Relays(before=self.now - self.random.choice((0, 50)), limit=page),
+            b.ReadNote(conversation=talk, name="note"),
+        ):
             if type(op) in self.supports:
                 await self.apply(op)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ...actors.ids import root_of
 from ...store import base as b
 from .expect import Violation, expect, is_a
+from .ghost_memory import GhostMemory
 
 NOTHING = (0, 0, 0, 0)
 
@@ -79,10 +80,12 @@ class Ghost:
     trees: dict[str, Tree] = field(default_factory=dict)
     open: dict[str, str] = field(default_factory=dict)
     queues: dict[str, list[str]] = field(default_factory=dict)
+    memory: GhostMemory = field(default_factory=GhostMemory)
 
     def saw(self, op: b.Op, reply: b.Reply, now: int) -> None:
         """Judge a reply. :raises Violation: if a rule is broken."""
-        rule = getattr(self, f"_{type(op).__name__.lower()}", None)
+        name = type(op).__name__.lower()
+        rule = getattr(self, f"_{name}", None) or getattr(self.memory, name, None)
         try:
             if rule is not None:
                 rule(op, reply, now)
@@ -412,6 +415,7 @@ class Ghost:
         for name, cause in op.cancel:
             if (other := self.turns.get(name)) is not None and not other.ended:
                 self._flag(other, cause, now)
+        self.memory.saved(op, now)
 
     def _release(self, turn: Seen, op: b.Save, now: int) -> None:
         if op.mode is b.Mode.END:

@@ -169,9 +169,6 @@ MUTANTS = [
         "for turn in self.queue_of(conversation):",
     ),
     Mutant("supersede spares the queue", "for turn in (busy, *self.queue_of(conversation)):", "for turn in (busy,):"),
-]
-# these are no matter of turns: the random driver does not look at them
-MEMORY_MUTANTS = [
     Mutant("save forgets memory", "if op.memory and op.conversation is not None:", "if False:"),
     Mutant("save never passes on", "now, relay=op.relay)", "now, relay=False)"),
     *(

@@ -15,7 +15,7 @@ from turnhold.store.redis import RedisStore
 from turnhold.store.sqlite import SqliteStore
 from turnhold.testing import StoreCheck, check_store, checks
 
-from .mutants import MEMORY_MUTANTS, MUTANTS, Mutant
+from .mutants import MUTANTS, Mutant
 from .virtual_redis import VirtualRedisStore
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ async def first_failed(core: type[Any]) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("mutant", [*MUTANTS, *MEMORY_MUTANTS], ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 async def test_each_fault_is_caught(mutant: Mutant) -> None:
     """A store with this fault fails a check that is not a random one."""
     failed = await first_failed(mutant.core())
