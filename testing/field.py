@@ -219,7 +219,7 @@ class Field:
                 raise Breach(f"the once call {call_id} of turn {turn_id} was started again without a person")
 
         started = [event.data for event in events if event.type is EventType.CHILD_STARTED and "toolCallId" in event.data]
-        calls = [(data["toolCallId"], data.get("taskId")) for data in started]
+        calls = [(str(data["toolCallId"]), str(data.get("taskId"))) for data in started]
         if len(set(calls)) != len(calls):
             raise Breach(f"a call of turn {turn_id}, or a task of its plan, has started two children: {events}")
 
