@@ -156,9 +156,8 @@ class Attempt:
 
         :raises FormRequired: if one of them has none yet.
         """
-        from pydantic import ValidationError
-
         from mcp.types import ElicitRequest
+        from pydantic import ValidationError
 
         responses: InputResponses = {}
         for key, raw in kept.requests.items():

@@ -21,7 +21,6 @@ from .content import short
 
 if TYPE_CHECKING:
     import httpx2
-
     from mcp.server import Server
     from mcp.server.mcpserver import MCPServer
     from mcp.types import Tool as RemoteTool

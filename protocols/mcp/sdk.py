@@ -9,7 +9,6 @@ from ...actors.errors import InvalidDefinition
 
 if TYPE_CHECKING:
     import httpx2
-
     from mcp import MCPError
 
 HINT: Final = "this needs the mcp package: pip install 'turnhold[mcp]'"
