@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar, cast, final, overload
 
+from .chat import ChatMessage
 from .compressors import Compressor, check_compressor
 from .digest import definition_digest
 from .errors import InvalidDefinition
 from .middleware import Hooks, Middleware, checked_middleware, hooks_of
 from .model import ChatModel, ModelOptions, ToolDefinition
 from .output import Out, Output, output_of
+from .parts import carry_parts
 from .policies import ExecutionPolicy, PlanningPolicy
 from .tools import Approval, AskedApproval, Tool, agent_tool, read_only, tool
 from .waits import MAX_ID, MAX_TEXT, check_text
@@ -28,7 +30,7 @@ DEFAULT_OPTIONS = ModelOptions()
 DEFAULT_WINDOW = ContextWindow()
 FIELDS = (
     *("id", "version", "name", "description", "model", "instructions", "tools", "approval", "policy", "planning", "options"),
-    *("middleware", "window", "compressor", "output_type", "tool_error_message", "attributes"),
+    *("middleware", "window", "compressor", "multimodal_model", "output_type", "tool_error_message", "attributes"),
 )
 
 
@@ -45,6 +47,7 @@ class Agent(Generic[Out]):
     :param middleware: `Middleware` around its steps, model requests and calls of tools; the first is the outermost.
     :param window: how much of the history the model sees.
     :param compressor: what makes the older turns in the window shorter; ``turnhold.compressors`` has some.
+    :param multimodal_model: what is asked in place of `model` where a message that it would see has parts (images, files, …).
     :param output_type: what the final reply must be: text, or a Struct, a dataclass, a TypedDict or another type with a JSON form.
         The model is told its schema, and asked again, within `max_iterations`, as long as its reply does not fit.
     :param tool_error_message: ``tool_error_message(call, error)`` returns what the model reads of a failed tool.
@@ -66,6 +69,7 @@ class Agent(Generic[Out]):
     middleware: tuple[Middleware, ...]
     window: ContextWindow
     compressor: Compressor | None
+    multimodal_model: ChatModel | None
     output_type: Any
     tool_error_message: Callable[..., str] | None
     attributes: Mapping[str, Any]
@@ -92,12 +96,13 @@ class Agent(Generic[Out]):
         middleware: Iterable[Middleware] = (),
         window: ContextWindow = DEFAULT_WINDOW,
         compressor: Compressor | None = None,
+        multimodal_model: ChatModel | None = None,
         output_type: type[Out] | object = str,
         tool_error_message: Callable[..., str] | None = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
         _check_texts(id, version, name, description, instructions)
-        _check_model(id, model)
+        _check_models(id, model=model, multimodal_model=model if multimodal_model is None else multimodal_model)
         _check_parts(id, policy=policy, planning=planning, options=options, window=window)
         if compressor is not None:
             check_compressor(f"agent {id}: compressor", compressor)
@@ -119,6 +124,7 @@ class Agent(Generic[Out]):
             "middleware": around,
             "window": window,
             "compressor": compressor,
+            "multimodal_model": multimodal_model,
             "output_type": output_type,
             "tool_error_message": tool_error_message,
             "attributes": read_only(f"agent {id}: attributes", attributes),
@@ -139,6 +145,10 @@ class Agent(Generic[Out]):
     def tool(self, name: str) -> Tool[..., Any] | None:
         """Return the tool of a name, if the agent has one."""
         return self._tools.get(name)
+
+    def model_for(self, messages: Iterable[ChatMessage]) -> ChatModel:
+        """Return the model that is asked with these messages: `multimodal_model`, if there is one and one of them has parts."""
+        return self.model if self.multimodal_model is None or not carry_parts(messages) else self.multimodal_model
 
     @overload
     def replace(self, *, output_type: type[U], **changes: Any) -> Agent[U]: ...
@@ -212,13 +222,18 @@ def _check_functions(id: str, **functions: object) -> None:
             raise InvalidDefinition(f"agent {id}: {key} must be a function, not {type(value).__name__}")
 
 
-def _check_model(id: str, model: object) -> None:
+def _check_models(id: str, **models: object) -> None:
+    for key, model in models.items():
+        _check_model(id, key, model)
+
+
+def _check_model(id: str, key: str, model: object) -> None:
     complete = getattr(model, "complete", None)
     if inspect.isclass(model) or not callable(complete):
-        raise InvalidDefinition(f"agent {id}: model must have an async complete(request), not be {model!r:.100}")
+        raise InvalidDefinition(f"agent {id}: {key} must have an async complete(request), not be {model!r:.100}")
     plain = inspect.unwrap(complete)
     if inspect.isroutine(plain) and not inspect.iscoroutinefunction(plain):
-        raise InvalidDefinition(f"agent {id}: the complete of its model must be async")
+        raise InvalidDefinition(f"agent {id}: the complete of its {key} must be async")
 
 
 def _named_tools(id: str, tools: Any) -> dict[str, Tool[..., Any]]:

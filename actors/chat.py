@@ -13,7 +13,10 @@ UserKind: TypeAlias = Literal["input", "answer", "child", "fault"]
 
 
 class Part(Record, frozen=True, omit_defaults=True):
-    """Something beside the text of a user message, named by a URL (https or data)."""
+    """Something beside the text of a user message, named by a URL (https or data).
+
+    Data is part of the message, and counts for its size; what an https URL leads to is fetched by the provider.
+    """
 
     kind: PartKind
     url: str

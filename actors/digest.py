@@ -30,9 +30,13 @@ def definition_digest(agent: Agent[Any]) -> bytes:
         agent.window,
         _named(agent.compressor),
         agent.output.schema,
-        [type(agent.model).__qualname__, _text(getattr(agent.model, "name", None))],
+        [part for model in (agent.model, agent.multimodal_model) if model is not None for part in _model(model)],
     )
     return hashlib.sha256(msgspec.json.encode(parts, enc_hook=_other, order="deterministic")).digest()[:LENGTH]
+
+
+def _model(model: object) -> list[str | None]:
+    return [type(model).__qualname__, _text(getattr(model, "name", None))]
 
 
 def _tool(tool: Tool[..., Any]) -> list[object]:

@@ -12,6 +12,7 @@ from ..actors.checks import MAX_KEY, check_text, shown
 from ..actors.errors import AgentNotFound, InvalidDefinition
 from ..actors.loader import AgentLoader, InMemoryAgentLoader
 from ..actors.machine.draft import NOBODY
+from ..actors.model import ChatModel
 
 Limit: TypeAlias = Callable[[], AbstractContextManager[None]]
 
@@ -24,7 +25,7 @@ class Agents:
         self.announced: tuple[str, ...] = ()
         self.known: frozenset[str] = frozenset()
         self.refresh()
-        self._used: dict[int, Agent] = {}
+        self._used: dict[int, ChatModel] = {}
 
     def refresh(self) -> bool:
         """Ask the loader what it knows now; tell whether that has changed.
@@ -70,14 +71,16 @@ class Agents:
             asked = agent_id if version is None else f"{agent_id}@{version}"
             raise InvalidDefinition(f"the loader was asked for {asked} and gave {agent.key}")
         if agent is not None:
-            self._used[id(agent.model)] = agent
+            for model in (agent.model, agent.multimodal_model):
+                if model is not None:
+                    self._used[id(model)] = model
         return agent
 
     async def close(self) -> None:
         """Close the models that were used and have something to close (each decides what is its own)."""
         used, self._used = self._used, {}
-        for agent in used.values():
-            close = getattr(agent.model, "close", None)
+        for model in used.values():
+            close = getattr(model, "close", None)
             if close is not None and inspect.iscoroutinefunction(close):
                 await close()
 

@@ -110,7 +110,7 @@ async def _through(actor: Actor, agent: Agent, request: ModelRequest, tally: Tal
 
 
 async def _answer(actor: Actor, agent: Agent, request: ModelRequest) -> AiMessage:
-    model = agent.model
+    model = agent.model_for(request.messages)
     if not actor.state.streaming or not isinstance(model, StreamingChatModel):
         return await model.complete(request)
     whole = Accumulator()

@@ -11,6 +11,7 @@ from ..actors.chat import AiMessage, CallEdited, ChatMessage, SystemMessage, Too
 from ..actors.checks import MAX_ID, MAX_NAME, check_object, check_span, check_text, check_whole, shown
 from ..actors.errors import InvalidDefinition, SnapshotTooLarge
 from ..actors.history import unanswered
+from ..actors.parts import check_parts
 from ..actors.record import JsonObject, Seconds
 from ..store.base import read_cursor
 from .hooks import Listener
@@ -50,7 +51,7 @@ def user_message(value: object, settings: Settings, name: str = "input") -> User
 def checked_message(name: str, message: M, settings: Settings) -> M:
     """Return a copy of a message whose fields, encoding and size are right.
 
-    :raises InvalidDefinition: if a field is of a wrong type or not valid Unicode.
+    :raises InvalidDefinition: if a field is of a wrong type or not valid Unicode, or a part is none.
     :raises SnapshotTooLarge: if it is over the message limit.
     """
     text = cast("object", message.content)
@@ -63,6 +64,8 @@ def checked_message(name: str, message: M, settings: Settings) -> M:
         raise InvalidDefinition(f"{name} cannot be stored: {error}") from None
     if len(body) > settings.max_message:
         raise SnapshotTooLarge(name, len(body), settings.max_message)
+    if isinstance(same, UserMessage):
+        check_parts(name, same.parts)
     if isinstance(same, AiMessage):
         for index, call in enumerate(same.tool_calls):
             check_object(f"{name}.tool_calls[{index}].arguments", call.arguments, settings.max_message, 64)

@@ -175,7 +175,9 @@ def _watched(agent: Agent, witness: Witness, known: dict[int, Agent]) -> Agent:
                 tool = copy.copy(tool)  # noqa: PLW2901
                 object.__setattr__(tool, "agent", child)
             tools.append(tool)
-        found = known[id(agent)] = agent.replace(model=WatchedModel(agent.model, witness), tools=tools)
+        model, other = agent.model, agent.multimodal_model
+        eyes = None if other is None else WatchedModel(other, witness)
+        found = known[id(agent)] = agent.replace(model=WatchedModel(model, witness), multimodal_model=eyes, tools=tools)
     return found
 
 

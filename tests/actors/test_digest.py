@@ -79,6 +79,7 @@ def test_the_same_definition_has_the_same_digest() -> None:
         {"output_type": int},
         {"model": Named("a")},
         {"model": Named("b")},
+        {"multimodal_model": Named("a")},
     ],
     ids="_".join,
 )
