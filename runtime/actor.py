@@ -168,10 +168,11 @@ class Actor:
         """Return the model request that the turn's history asks for, as far as the agent's window shows it."""
         agent, state = self.executor, self.state
         view = await self.recall.view(agent)
+        offered = plans.definitions(state, agent, self.delegates)
         return ModelRequest(
             messages=view.messages(),
-            tools=(*plans.definitions(state, agent, self.delegates), *agent.definitions),
-            options=agent.options,
+            tools=(*offered, *agent.definitions),
+            options=plans.options_for(agent.options, offered),
             output_schema=agent.output.schema,
             turn_id=state.turn_id,
             conversation_id=state.conversation_id,

@@ -9,7 +9,7 @@ import msgspec
 
 from ..agent import Agent
 from ..events import EventType
-from ..model import ToolDefinition
+from ..model import ModelOptions, ToolDefinition
 from ..plan import MAX_ERROR, Plan, PlannedTask, PlanStatus, TaskStatus
 from ..policies import PlanningPolicy
 from ..record import JsonObject, JsonValue
@@ -49,6 +49,13 @@ def definitions(state: TurnState, agent: Agent[Any], delegates: Mapping[str, Age
     if state.plan.status is PlanStatus.REPLANNING:
         return (_update(agent, state.plan, delegates),)
     return ()
+
+
+def options_for(options: ModelOptions, offered: Iterable[ToolDefinition]) -> ModelOptions:
+    """Return the options of a request: a choice of a planning tool holds only while that is offered."""
+    if options.tool_choice not in NAMES or any(each.name == options.tool_choice for each in offered):
+        return options
+    return msgspec.structs.replace(options, tool_choice=None)
 
 
 def _create(agent: Agent[Any], policy: PlanningPolicy, delegates: Mapping[str, Agent[Any]]) -> ToolDefinition:

@@ -75,7 +75,7 @@ def agents(ledger: Path) -> list[Agent]:
     name = os.environ.get("TURNHOLD_LIVE_MODEL", "smollm2")
     key = os.environ.get("TURNHOLD_LIVE_API_KEY", "none")
     model = OpenAIChatModel(name, base_url=os.environ["TURNHOLD_LIVE_BASE_URL"], api_key=key)
-    options = ModelOptions(temperature=0, timeout=600, max_output_tokens=200)
+    options = ModelOptions(temperature=0, timeout=600, max_output_tokens=400)
     planning = PlanningPolicy(
         allowed_agent_ids=("clerk", "writer"),
         max_tasks=2,

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from turnhold import Agent, AiMessage, Budget, ExecutionPolicy, Tool, ToolCall, ToolContext, Usage, tool
+from turnhold import Agent, AiMessage, Budget, ExecutionPolicy, PlanningPolicy, Tool, ToolCall, ToolContext, Usage, tool
 from turnhold.models import ScriptedModel, call
 
 _event: Callable[..., None]
@@ -123,18 +123,33 @@ def _spends(id: str, *names: str, tools: Sequence[Tool] = (), **options: Any) ->
     return Agent(id, model=ScriptedModel(reply, reply), tools=tools, **options)
 
 
-def family() -> Agent:
+def family() -> list[Agent]:
     """An agent whose three tools are agents: one just answers, one has a tool that runs once, one has a tool to be approved.
 
-    The budget is what the tree needs, to the token and to the call.
+    The budget is what the tree needs, to the token and to the call. Another makes a plan with a task for each of the three.
     """
     kids = [
         _spends("plain"),
         _spends("careful", "pay", tools=[tool(pay, effect="once")]),
         _spends("gated", "pay", tools=[tool(pay, approval=True)]),
     ]
+    names = tuple(kid.id for kid in kids)
     policy = ExecutionPolicy(budget=Budget(max_total_tokens=70, max_tool_calls=5))
-    return _spends("family", *(kid.id for kid in kids), tools=[kid.as_tool() for kid in kids], policy=policy)
+    parent = _spends("family", *names, tools=[kid.as_tool() for kid in kids], policy=policy)
+    return [parent, _planner(names, ExecutionPolicy(budget=Budget(max_total_tokens=70, max_tool_calls=2)))]
+
+
+def _planner(names: tuple[str, ...], policy: ExecutionPolicy) -> Agent:
+    tasks: Any = [{"id": name, "title": name, "description": "please", "assignedAgentId": name} for name in names]
+
+    async def reply(request: Any) -> Any:
+        await _model(request)
+        if request.iteration > 1:
+            return AiMessage("planner done", usage=Usage(10))
+        return AiMessage("", (ToolCall("plan", "create_task_plan", {"goal": "all", "tasks": tasks}),), usage=Usage(10))
+
+    planning = PlanningPolicy(allowed_agent_ids=names)
+    return Agent("planner", model=ScriptedModel(reply, reply), policy=policy, planning=planning)
 
 
 def agents(version: str = "1") -> list[Agent]:
@@ -152,6 +167,6 @@ def agents(version: str = "1") -> list[Agent]:
         Agent("talk", model=ScriptedModel("hello")),
         _agent("poison-tool", tool(poison, approval=False, effect="repeatable"), policy=twice),
         Agent("poison-model", model=ScriptedModel(_poisoned), policy=once),
-        family(),
+        *family(),
     ]
     return [agent.replace(version=version) for agent in found]

@@ -33,11 +33,11 @@ class Household:
         self._api = crew.api("api", **options)
         self._left: list[Worker] = []
 
-    def check(self, point: str) -> None:
+    def check(self, point: str, agent: str = "family") -> None:
         while len(self._left) < 2:
             self._left.append(self._crew.executor(max_active=2, **self._options))
         pair, self._left = self._left, []
-        self._left = [check_tree(self._crew, self._api, pair, point)]
+        self._left = [check_tree(self._crew, self._api, pair, point, agent)]
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +69,16 @@ def test_on_a_file(on_a_file: Household, point: str) -> None:
 def test_on_redis(on_redis: Household, point: str) -> None:
     """The same where a lease must end before another may take over."""
     on_redis.check(point)
+
+
+@pytest.mark.parametrize("point", [pytest.param(at, marks=() if at in USUAL else pytest.mark.deep) for at in POINTS])
+def test_plan_on_a_file(on_a_file: Household, point: str) -> None:
+    """The same of a plan with three tasks: each task's child once, each result once, and one result for the call of the plan."""
+    on_a_file.check(point, "planner")
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("point", [pytest.param(at, marks=() if at == "after 1" else pytest.mark.deep) for at in POINTS])
+def test_plan_on_redis(on_redis: Household, point: str) -> None:
+    """The plan, where a lease must end before another may take over."""
+    on_redis.check(point, "planner")

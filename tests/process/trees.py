@@ -1,5 +1,7 @@
 """A parent with three children on two processes, of which the parent's owner dies at a save, and what the other makes of it.
 
+The parent is one whose tools are agents, or one with a plan of three tasks.
+
 The saves of the parent, by the version they are on top of: 1 creates the three children · 2, 3 and 4 take their results in, one by
 one, 4 with the next model request · 5 is the last.
 """
@@ -7,6 +9,7 @@ one, 4 with the next model request · 5 is the last.
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import time
 from typing import TYPE_CHECKING, Any
@@ -27,14 +30,22 @@ LAST = 5
 class Tree:
     """The family of shop.py, and those who look after it: two executors, and an API-only node that all commands come from."""
 
-    def __init__(self, crew: Crew, api: Worker, pair: list[Worker], point: str) -> None:
+    def __init__(self, crew: Crew, api: Worker, pair: list[Worker], point: str, agent: str) -> None:
         self.crew, self.api, self.pair = crew, api, pair
         owner = pair[0]
         owner("gate", point="model 1")
-        self.root: str = owner("start", agent="family", idempotency_key=point)
+        self.root: str = owner("start", agent=agent, idempotency_key=f"{agent}, {point}")
         when, _, version = point.partition(" ")
         for worker in pair:
-            worker("arm", how="kill", op="save", when=when, turn=self.root, version=int(version), mark=str(crew.folder / point))
+            worker(
+                "arm",
+                how="kill",
+                op="save",
+                when=when,
+                turn=self.root,
+                version=int(version),
+                mark=str(crew.folder / f"{agent}, {point}"),
+            )
         for worker in reversed(pair):
             worker("gate", point="tool")
 
@@ -46,7 +57,7 @@ class Tree:
     def returned(self, count: int) -> bool:
         """Tell whether that many children have given their result to the root."""
         kinds = [kind for _, kind in self.api("events", turn=self.root, follow=False)]
-        return kinds.count("TOOL_COMPLETED") >= count
+        return kinds.count("TASK_COMPLETED" if "TASK_STARTED" in kinds else "TOOL_COMPLETED") >= count
 
     def until(self, found: Callable[[], bool]) -> None:
         """Look, over and over; of calls in doubt a person says meanwhile that they have been done."""
@@ -101,19 +112,23 @@ class Tree:
         return victim
 
 
-def check_tree(crew: Crew, api: Worker, pair: list[Worker], point: str) -> Worker:
+def check_tree(crew: Crew, api: Worker, pair: list[Worker], point: str, agent: str) -> Worker:
     """Let the owner of a parent be killed at a save of it. Return the one that is left."""
-    tree = Tree(crew, api, pair, point)
+    tree = Tree(crew, api, pair, point, agent)
     view = tree.grow()
     victim = tree.struck()
     (survivor,) = [worker for worker in pair if worker is not victim]
 
-    assert (view["status"], view["final"], view["waits"]) == ("COMPLETED", "family done", [])
-    assert (view["tokens"], view["tool_calls"]) == (70, 5)
+    assert (view["status"], view["final"], view["waits"]) == ("COMPLETED", f"{agent} done", [])
+    assert (view["tokens"], view["tool_calls"]) == (70, 5 if agent == "family" else 2)
     children = api("children", turn=tree.root)
     assert sorted(child["agent"] for child in children) == ["careful", "gated", "plain"]
     assert {child["status"] for child in children} == {"COMPLETED"}
-    assert results(api, tree.root) == ["plain done", "careful done", "gated done"]
+    texts = results(api, tree.root)
+    if agent == "planner":
+        (text,) = texts
+        texts = [task["result"] for task in json.loads(text)["tasks"]]
+    assert texts == ["plain done", "careful done", "gated done"]
     for child in children:
         least, most = {"plain": (0, 0), "careful": (0, 1), "gated": (1, 1)}[child["agent"]]
         assert least <= len(crew.attempts(child["id"])) <= most

@@ -13,6 +13,7 @@ from turnhold import (
     EventType,
     ExecutionPolicy,
     InvalidDefinition,
+    ModelOptions,
     PlanningPolicy,
     PlanStatus,
     ResumeCommand,
@@ -229,6 +230,18 @@ async def test_what_a_task_is_told(lab: Lab) -> None:
     assert "hi" not in told.content.split()
 
 
+async def test_must_plan(lab: Lab) -> None:
+    """A choice of the planning tool holds while that is offered: for the first request, not for the summary, nor for tasks."""
+
+    def reply(request: Any) -> Any:
+        return plans(task("a", agent=None)) if offered(request) else "alone"
+
+    boss = lead(reply, "done").replace(options=ModelOptions(tool_choice="create_task_plan"))
+    runtime = await lab.runtime(boss, worker())
+    assert (await runtime.run("lead", "hi")).final_output == "done"
+    assert [request.options.tool_choice for request in model_of(boss).requests] == ["create_task_plan", None, None]
+
+
 @pytest.mark.parametrize(
     ("tasks", "fault"),
     [
@@ -419,7 +432,7 @@ async def test_no_summary_waits_for_the_rest(lab: Lab, desk: Desk) -> None:
 async def test_no_summary_typed(lab: Lab) -> None:
     """An answer without summary is checked like every final reply: where it does not fit the type the model is asked."""
     options: dict[str, Any] = {"planning": PlanningPolicy(final_summary_required=False, allowed_agent_ids=("worker",))}
-    boss = agent(plans(task("a")), '{"count": 2}', id="lead", output_type=dict[str, int], **options)
+    boss = agent(plans(task("a")), "two", '{"count": 2}', id="lead", output_type=dict[str, int], **options)
     fitting = worker(says={"a": '{"count": 1}'})
     runtime = await lab.runtime(boss, fitting)
     view = await runtime.run(boss, "hi")
@@ -427,4 +440,4 @@ async def test_no_summary_typed(lab: Lab) -> None:
 
     other = await lab.runtime(boss, worker(), store="memory://")
     view = await other.run(boss, "hi")
-    assert (view.final_output, len(model_of(boss).requests)) == ({"count": 2}, 3)
+    assert (view.final_output, len(model_of(boss).requests)) == ({"count": 2}, 1 + 3)

@@ -177,13 +177,14 @@ def test_an_api_node_gives_the_result() -> None:
 
 def test_unknown_usage_comes_first() -> None:
     """Where the tree's usage matters and a new activation does not know it, a save comes before the next task."""
-    turn = planner(mine("a"), mine("b", "a"), execution=ExecutionPolicy(budget=Budget(max_total_tokens=100)))
-    assert turn.draft.asks_tree or len(turn.draft.children) == 1
+    turn = planner(mine("a"), mine("b"), mine("c", "a"), execution=ExecutionPolicy(budget=Budget(max_total_tokens=100)))
     turn.crash(0)
     turn.feed(ended(turn, "a"))
-    if turn.draft.asks_tree:
-        assert turn.draft.children == []
-        assert persist.release_of(turn.draft)[0] is base.Mode.KEEP
+    assert (turn.draft.asks_tree, turn.draft.children, persist.release_of(turn.draft)[0]) == (True, [], base.Mode.KEEP)
+
+    known = msgspec.structs.replace(turn.context(), others=(1, 1, 2, 0))
+    turn.take(handle(turn.state, [m.TreeKnown()], known))
+    assert len(turn.draft.children) == 1
 
 
 def test_cancel_with_an_end() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from turnhold import EventType, ModelRefused, PlanStatus, Status
+from turnhold import EventType, ExecutionPolicy, ModelRefused, PlanStatus, Status
 from turnhold.testing import call
 
 from .lab import Desk, Gate, Lab, model_of, stored_events, talk, told
@@ -217,6 +217,16 @@ async def test_kept_orphan(lab: Lab) -> None:
 
     assert (view.final_output, statuses(view)) == ("done", {"a": "FAILED", "b": "SKIPPED"})
     assert outcome(await turn.history(), "call_2_0")["status"] == "FINALIZING"
+
+
+async def test_ended_at_once(lab: Lab, desk: Desk) -> None:
+    """With `sequential` what stands behind a call that ends without having started anything is started, too."""
+    calls = [revises(task("b", "a")), call("refund")]
+    policy = ExecutionPolicy(sequential=True)
+    boss = lead(plans(task("a"), task("b", "a")), calls, "done", tools=[desk.tool()], policy=policy, **APPEND)
+    _, view = await planned(lab, boss, worker(failing=["a"]))
+
+    assert (view.final_output, desk.starts) == ("done", ["refund"])
 
 
 async def test_running_ones_finish_first(lab: Lab) -> None:
