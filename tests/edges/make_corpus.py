@@ -25,6 +25,7 @@ from turnhold import (
     FormDefinition,
     ModelRateLimited,
     Part,
+    PlanningPolicy,
     Receipt,
     ResumeCommand,
     RetryPolicy,
@@ -117,7 +118,7 @@ class Writer:
         self.store = MemoryStore(namespace="corpus")
 
     async def run(self, name: str, replies: list[Any], *, seconds: float = 0, then: Any = None, **options: Any) -> None:
-        agent_options = {key: options.pop(key) for key in ("policy", "instructions", "model") if key in options}
+        agent_options = {key: options.pop(key) for key in ("policy", "instructions", "model", "planning") if key in options}
         model = agent_options.pop("model", None) or ScriptedModel(*replies)
         agent = Agent(name, model=model, tools=TOOLS, **agent_options)
         async with Runtime(self.store, agents=[agent], clock=self.clock, drain=0) as runtime:
@@ -166,6 +167,17 @@ async def with_child(turn: TurnRef) -> None:
     await turn.start_child(agent_id, UserMessage("Look", (Part("image", "https://x/y.png", "image/png"),)), {"b": 2})
 
 
+async def planned(request: Any) -> Any:
+    """Make a plan; of its tasks the first is done, the second is not."""
+    if any(each.name == "create_task_plan" for each in request.tools):
+        names: Any = {"a": [], "b": [], "c": ["a", "b"]}
+        tasks = [{"id": name, "title": name, "description": name, "dependsOn": after} for name, after in names.items()]
+        return call("create_task_plan", goal="all of it", tasks=tasks)
+    if "Task: a" in request.messages[-1].content:
+        return "a done"
+    return await Silent().complete(request)
+
+
 async def terminal(writer: Writer) -> None:
     """One turn of each end."""
     usage = AiMessage("Done.", usage=Usage(100, 20), reasoning="Easy.")
@@ -190,6 +202,8 @@ async def waiting(writer: Writer) -> None:
     await writer.run("form_answered", [[call("ask"), call("refund", amount=1)]], then=form_answered)
     await writer.run("question", ["unread"], model=Silent(), then=lambda turn: turn.suspend("Which one?"))
     await writer.run("child", ["unread"], model=Silent(), then=with_child)
+    planning = PlanningPolicy(max_parallel=2, max_replans=1, task_append_allowed=True, failure_strategy="continue")
+    await writer.run("plan", [planned], planning=planning)
     await writer.run("retry_of_the_model", [ModelRateLimited("slow down", retry_after=90), "Done."], policy=RETRIES)
     await writer.run("retry_of_a_call", [call("flaky"), "Done."], policy=RETRIES)
     await writer.run("in_doubt", [call("slow"), "Done."], seconds=2)
