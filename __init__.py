@@ -2,6 +2,7 @@
 
 from .actors import compressors
 from .actors.agent import Agent
+from .actors.cards import ActionMessage, CardStatus, FormMessage
 from .actors.chat import AiMessage, ChatMessage, Part, SystemMessage, ToolCall, ToolMessage, Usage, UserMessage
 from .actors.compressors import CompressionContext, Compressor
 from .actors.context import NoToolContext, ToolContext
@@ -52,6 +53,7 @@ from .actors.errors import (
 from .actors.events import Event, EventType
 from .actors.forms import FormDefinition, user_input_tool
 from .actors.loader import AgentLoader, InMemoryAgentLoader
+from .actors.memory import ChatMemory, MemoryMessage
 from .actors.middleware import Middleware, NoTurnContext, StepEnd, TurnContext
 from .actors.model import ChatModel, Delta, ModelOptions, ModelRequest, ToolCallDelta, ToolDefinition
 from .actors.plan import PlanStatus, Task, TaskPlan, TaskStatus
@@ -61,12 +63,14 @@ from .actors.turn import Status
 from .actors.view import Owner, Page, Quarantine, TurnError, TurnView
 from .actors.waits import CommandType, Effect, Phase, Receipt, ResumeCommand, Suspension, SuspensionType
 from .actors.window import ContextWindow
-from .runtime.records import ConversationRef, NodeInfo, Statistics
+from .runtime.conversations import ConversationRef
+from .runtime.records import NodeInfo, Statistics
 from .runtime.ref import TurnRef
 from .runtime.runtime import Runtime
 from .store.base import TurnStore
 
 __all__ = [
+    "ActionMessage",
     "Agent",
     "AgentLoader",
     "AgentNotFound",
@@ -76,6 +80,8 @@ __all__ = [
     "ApprovalDecision",
     "ArgumentsInvalid",
     "Budget",
+    "CardStatus",
+    "ChatMemory",
     "ChatMessage",
     "ChatModel",
     "CommandIdReused",
@@ -95,6 +101,7 @@ __all__ = [
     "FormDeclined",
     "FormDefinition",
     "FormLoop",
+    "FormMessage",
     "FormRequired",
     "IdempotencyKeyReused",
     "InMemoryAgentLoader",
@@ -102,6 +109,7 @@ __all__ = [
     "InvalidFormData",
     "LeaseLost",
     "MailboxFull",
+    "MemoryMessage",
     "Middleware",
     "MiddlewareError",
     "ModelError",

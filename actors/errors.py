@@ -125,13 +125,18 @@ class IdempotencyKeyReused(TurnholdError):
 
 
 class ConversationBusy(TurnholdError):
-    """The conversation has an open turn. Nothing was started; answer, cancel or await that turn."""
+    """The conversation has an open turn, or `queued` turns wait behind it, and no more may. Nothing was started.
 
-    def __init__(self, conversation_id: str, turn_id: str, status: str) -> None:
-        super().__init__(f"conversation {conversation_id!r} has an open turn {turn_id} ({status})")
+    Answer, cancel or await the open turn, or start with ``when_busy="queue"`` or ``"supersede"``.
+    """
+
+    def __init__(self, conversation_id: str, turn_id: str, status: str, queued: int = 0) -> None:
+        text = f"conversation {conversation_id!r} has an open turn {turn_id} ({status})"
+        super().__init__(f"{text}, and {queued} queued ones, which is the limit" if queued else text)
         self.conversation_id = conversation_id
         self.turn_id = turn_id
         self.status = status
+        self.queued = queued
 
 
 class AgentNotFound(TurnholdError, LookupError):

@@ -67,6 +67,30 @@ def unanswered(messages: Sequence[ChatMessage]) -> list[str]:
     return list(open_calls)
 
 
+def answered(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
+    """Return what of several turns' messages a model may see: no reply with a call that has no result behind it, no other results.
+
+    Turns that have ended left none of either; but their record may have been discarded, or somebody else wrote the messages.
+    """
+    kept: list[ChatMessage] = []
+    start, pending = 0, set[str]()
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            if message.call_id in pending:
+                pending.discard(message.call_id)
+                kept.append(message)
+            continue
+        if pending:
+            del kept[start:]
+            pending.clear()
+        if isinstance(message, AiMessage):
+            start, pending = len(kept), {call.id for call in message.tool_calls}
+        kept.append(message)
+    if pending:
+        del kept[start:]
+    return kept
+
+
 def _edited(message: ChatMessage, edit: CallEdited) -> ChatMessage:
     assert isinstance(message, AiMessage)
     calls = tuple(

@@ -208,13 +208,27 @@ class Tree(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_defaults
     above: tuple[str, ...] = ()
 
 
+class Recollection(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_defaults=True):
+    """What has to happen before the opening of a root in a conversation may enter its history.
+
+    `recall`: the conversation is to be read; `failures` counts how often that has failed. `bound` is false where the turn was
+    started by a node that does not know its agent. The first `given` entries of the opening were given by who started it.
+    """
+
+    recall: bool = True
+    bound: bool = True
+    given: Count = 0
+    failures: Count = 0
+
+
 class TurnState(msgspec.Struct, gc=False, array_like=True, omit_defaults=True):
     """Everything that is stored of a turn, but its history, events and receipts.
 
     Mutable for the machine's own draft; everybody else treats it as a value. `flushed` of the `calls` have their result in the
     history; `arrived` are texts (results of children) that enter it at the next boundary; `ending` is the terminal status that an
     ending turn will have once its running calls are over. `opening` is the beginning of the history of a turn that was started
-    where its agent is not known; the first executor puts the agent's instructions before it. `tree` is absent in a root. `below` is
+    where its agent is not known, or in a conversation (then there is a `recollection`); the first executor puts the agent's
+    instructions before it, and what the conversation remembers. `tree` is absent in a root. `below` is
     what children that have ended have used, they and those below them. `spans` are the times in which this turn or one of those
     ran: of a child all, of a root those since it has open children; what is older is counted in `active_ms`. `definition` is the
     digest of the agent with which the turn runs; empty until it is known. `plan` is the one that its model has made.
@@ -268,3 +282,4 @@ class TurnState(msgspec.Struct, gc=False, array_like=True, omit_defaults=True):
     spans: Spans = ()
     definition: bytes = b""
     plan: Plan | None = None
+    recollection: Recollection | None = None

@@ -132,6 +132,22 @@ def cut(messages: Sequence[ChatMessage], window: ContextWindow) -> list[ChatMess
     return list(View(select(messages, window), window).messages())
 
 
+def recalled(
+    earlier: Sequence[ChatMessage], opening: Sequence[ChatMessage], window: ContextWindow, *, compressed: bool
+) -> list[ChatMessage]:
+    """Return what a new turn takes along of what was said before its opening: whole turns, those that its model will see.
+
+    :param compressed: whether a compressor wants to see all turns, also those beyond `max_messages`.
+    """
+    found = select([*earlier, *opening], window)
+    turns = [*found.older, *found.recent]
+    own = turns.pop()
+    size = len(own) + sum(map(len, turns))
+    while turns and size > window.max_messages and not compressed:
+        size -= len(turns.pop(0))
+    return _flat(turns)
+
+
 class View:
     """What a model sees of a history that goes on. A new message costs what it is, not what stands before it.
 

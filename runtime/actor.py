@@ -18,7 +18,9 @@ from ..actors.machine import limits, plans, texts
 from ..actors.machine import messages as m
 from ..actors.machine.advance import next_deadline
 from ..actors.machine.draft import (
+    MEMORY,
     NOBODY,
+    AskMemory,
     AskPolicy,
     CallModel,
     Context,
@@ -35,7 +37,7 @@ from ..actors.record import JsonObject
 from ..actors.turn import Failure, TurnState, Used
 from ..actors.used import minus
 from ..store import base, codec
-from . import attempts, effects, persist, tasks
+from . import attempts, effects, memory, persist, tasks
 from .guard import failure_of
 from .host import Host
 from .intake import Intake
@@ -231,6 +233,8 @@ class Actor:
         A policy is being asked until its answer is taken in here: it may have spoken while this batch was put together.
         """
         self.asking.difference_update(message.call_id for message in batch if isinstance(message, m.PolicyDecided | m.PolicyFailed))
+        if any(isinstance(message, m.MemoryRead | m.MemoryFailed) for message in batch):
+            self.asking.discard(MEMORY)
         try:
             return handle(self.state, batch, self._context())
         except Exception as error:
@@ -282,6 +286,8 @@ class Actor:
             self._act(draft)
             self.intake.tell(answers)
             return True
+        if draft.edited is not None:
+            await memory.show_edits(self, draft)
         op = self._save(draft, answers)
         if op is None:
             return await self._unsaveable(batch)
@@ -421,6 +427,9 @@ class Actor:
                     if call is not None:
                         self.asking.add(call.id)
                         self._start(effects.ask_policy(self, call), f"policy {call.id}")
+                case AskMemory():
+                    self.asking.add(MEMORY)
+                    self._start(memory.recollect(self), "memory")
                 case StopModel():
                     if self.model_task is not None:
                         self.model_task.cancel()

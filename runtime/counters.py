@@ -28,6 +28,8 @@ class Counters:
         self.quarantined = 0
         self.reaped = 0
         self.renewals_failed = 0
+        self.relay_failures = 0
+        self.relayed = 0
         self.rewinds = 0
         self.unconfirmed = 0
         self._quiet_until = 0.0

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..store.base import Op, Reply
 from .counters import Counters
 from .settings import Settings
 from .watch import Watch
 from .world import World
+
+if TYPE_CHECKING:
+    from .relay import Relay
 
 
 class Host(Protocol):
@@ -18,6 +21,7 @@ class Host(Protocol):
     settings: Settings
     watch: Watch
     counters: Counters
+    relay: Relay
     services: object
     node: str
     execute: bool

@@ -11,6 +11,7 @@ from ..actors.chat import AiMessage, CallEdited, ChatMessage, SystemMessage, Too
 from ..actors.checks import MAX_ID, MAX_NAME, check_object, check_span, check_text, check_whole, shown
 from ..actors.errors import InvalidDefinition, SnapshotTooLarge
 from ..actors.history import unanswered
+from ..actors.memory import ChatMemory
 from ..actors.parts import check_parts
 from ..actors.record import JsonObject, Seconds
 from ..store.base import read_cursor
@@ -98,6 +99,21 @@ def history(value: object, settings: Settings) -> tuple[ChatMessage, ...]:
     if left := unanswered(found):
         raise InvalidDefinition(f"history has a call without a result: {left[0]!r}")
     return tuple(found)
+
+
+def when_busy(value: object, conversation: str | None) -> None:
+    """Check what is to happen in a busy conversation. :raises InvalidDefinition: if it is none of the three, or there is none."""
+    if value not in ("refuse", "queue", "supersede"):
+        raise InvalidDefinition(f'when_busy must be "refuse", "queue" or "supersede", not {shown(value)}')
+    if value != "refuse" and conversation is None:
+        raise InvalidDefinition(f'when_busy="{value}" needs a conversation')
+
+
+def chat_memory(value: object) -> ChatMemory | None:
+    """Return a memory of the user's own. :raises InvalidDefinition: if it lacks something that a `ChatMemory` has."""
+    if value is not None and any(not callable(getattr(value, name, None)) for name in ("append", "page", "get", "replace")):
+        raise InvalidDefinition(f"chat_memory must be a ChatMemory (append, page, get, replace), not {shown(value)}")
+    return cast("ChatMemory | None", value)
 
 
 def metadata(value: object, name: str = "metadata") -> JsonObject:

@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias, final
 
 from ..actors.errors import InvalidDefinition, StoreUnavailable
 from ..actors.ids import base32
+from ..actors.memory import ChatMemory
 from ..store import base
 from .agents import Agents
 from .commands import Commands
@@ -19,6 +20,7 @@ from .hooks import Listener
 from .lag import LagWatch, threshold
 from .log import log
 from .placement import Placement
+from .relay import Relay
 from .settings import Settings
 from .watch import Watch
 from .watching import Watching
@@ -26,6 +28,7 @@ from .world import Clock, World, gather
 
 REPEATS = 3
 BEAT_SECONDS = 60.0
+LAST_RELAY_SECONDS = 5.0
 Part: TypeAlias = Callable[[], Coroutine[object, object, None]]
 
 
@@ -56,6 +59,7 @@ class Node:
         listeners: Iterable[Listener],
         settings: Settings,
         clock: Clock | None,
+        chat_memory: ChatMemory | None = None,
     ) -> None:
         self.world = World(clock)
         self.store = store
@@ -73,6 +77,7 @@ class Node:
         stale = settings.stale if store.partitioned else int(3000 * BEAT_SECONDS)
         homes = Homes(self.node, agents.announced if execute else (), stale, shared=store.partitioned)
         self.placement = Placement(self, agents, homes)
+        self.relay = Relay(self, chat_memory)
         self.commands = Commands(self.placement)
         self.watching = Watching(self.placement)
         self.lag = LagWatch(self.world, self.node, threshold(settings.renew))
@@ -176,6 +181,8 @@ class Node:
         parts: dict[str, Part] = {"renewer": self.placement.leases.run, "keeper": self._keep}
         if self.poll_seconds is not None:
             parts["watcher"] = lambda: self.watching.run(self.poll_seconds)
+        if self.settings.relay:
+            parts["relay"] = self.relay.run
         if self.execute:
             parts["poller"] = lambda: self.placement.poller.run(self.poll_seconds)
             parts["reaper"] = lambda: self.placement.reaper.run(period, dead)
@@ -192,6 +199,7 @@ class Node:
                 self._herald.set_result(None)
             if not self.dead:
                 stuck = await drain(self)
+                await self.relay.settle(min(LAST_RELAY_SECONDS, self.settings.drain / 1000))
         finally:
             for part in self._parts:
                 part.cancel()

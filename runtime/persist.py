@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ..actors.chat import CallEdited, SystemMessage
 from ..actors.events import Event
 from ..actors.ids import call_key
 from ..actors.machine.advance import in_flight, next_deadline, startable
@@ -76,6 +77,7 @@ def save_of(
     mode, wake = release_of(draft)
     messages = base.Messages(state.message_count, codec.encode_entries(draft.messages, settings.max_message))
     events = base.Events(state.event_count, len(draft.events), codec.encode_events(draft.events))
+    memory = () if state.conversation_id is None else tuple(_memory_rows(draft, messages, settings))
     state.message_count += len(draft.messages)
     state.event_count += len(draft.events)
     return base.Save(
@@ -106,6 +108,9 @@ def save_of(
         retention_ms=settings.retention,
         batch=settings.batch,
         confirm=settings.confirm == "all" or (settings.confirm == "once" and _starts_once(draft)),
+        conversation=state.conversation_id if memory else None,
+        memory=memory,
+        relay=settings.relay and bool(memory),
     )
 
 
@@ -113,6 +118,24 @@ def save_id(token: base.Token, version: int, rewinds: int) -> str:
     """Return the name of the one save of a version that an activation sends, perhaps several times, until the store goes back."""
     name = f"{token.activation[:16]}.{version}"
     return f"{name}.r{rewinds}" if rewinds else name
+
+
+def _memory_rows(draft: Draft, messages: base.Messages, settings: Settings) -> Iterator[base.MemoryRow]:
+    """Yield what the draft's conversation is to remember: of a root what it adds to its history, of every turn its cards.
+
+    Edits are no entries of their own there: the edited reply takes the place of the one that the model gave.
+    """
+    state = draft.state
+    if state.parent_turn_id is None:
+        for index in range(draft.known, len(draft.messages)):
+            if not isinstance(draft.messages[index], SystemMessage | CallEdited):
+                yield base.MemoryRow(f"{state.turn_id}:{messages.at + index}", messages.bodies[index])
+        if draft.reply is not None:
+            place, reply = draft.reply
+            (body,) = codec.encode_entries([reply], 2 * settings.max_message)
+            yield base.MemoryRow(f"{state.turn_id}:{place}", body)
+    for card in draft.cards.values():
+        yield base.MemoryRow(card.message_id, codec.encode_card(card, settings.max_message), shown=False)
 
 
 def _starts_once(draft: Draft) -> bool:

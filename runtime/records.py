@@ -1,15 +1,9 @@
-"""Small records of the face that describe nodes, and the address of a conversation."""
+"""Small records of the face that describe nodes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
-
-from ..actors.record import JsonValue, Record, Time, utc
+from ..actors.record import Record, Time, utc
 from ..store import base
-
-if TYPE_CHECKING:
-    from .node import Node
-    from .ref import TurnRef
 
 
 class Statistics(Record, frozen=True, kw_only=True):
@@ -55,6 +49,12 @@ class Statistics(Record, frozen=True, kw_only=True):
     """Starts of `once` calls that the store has forgotten, and that could not be marked in doubt."""
     hooks_failed: int
     """Hooks around steps that raised when their step was over."""
+    relayed: int
+    """Messages passed on to the chat memory of the application's own; repetitions count."""
+    relay_failures: int
+    """Times that this failed; it is tried again."""
+    unrelayed: int
+    """Conversations of which this node knows that something is still to be passed on."""
     draining: bool
 
 
@@ -69,23 +69,3 @@ class NodeInfo(Record, frozen=True, kw_only=True):
     def of(cls, row: base.NodeRow) -> NodeInfo:
         """Return the announcement of a node."""
         return cls(node=row.node, seen_at=utc(row.beat), agents=row.agents)
-
-
-@final
-class ConversationRef:
-    """The address of a conversation."""
-
-    def __init__(self, node: Node, conversation_id: str) -> None:
-        self._node = node
-        self.id = conversation_id
-
-    async def open_turn(self) -> TurnRef[JsonValue] | None:
-        """Return the conversation's open turn, if it has one."""
-        from .ref import TurnRef
-
-        reply = await self._node.call(base.OpenTurn(conversation=self.id))
-        assert isinstance(reply, base.Opened)
-        return None if reply.turn is None else TurnRef(self._node, reply.turn)
-
-    def __repr__(self) -> str:
-        return f"<ConversationRef {self.id!r}>"

@@ -74,6 +74,8 @@ def _size(op: base.Save) -> int:
         size += len(reply.body)
     for wait in op.opened:
         size += len(wait.body)
+    for row in op.memory:
+        size += len(row.body)
     for new in op.create:
         size += len(new.snapshot) + sum(map(len, new.messages.bodies))
     return size
@@ -114,6 +116,9 @@ def merged(forgotten: list[base.Save], op: base.Save, behind: base.Behind, child
         deliver=_all(saves, lambda save: save.deliver),
         cancel=_all(saves, lambda save: save.cancel),
         confirm=any(save.confirm for save in saves),
+        conversation=next((save.conversation for save in saves if save.memory), None),
+        memory=_all(saves, lambda save: save.memory),
+        relay=any(save.relay for save in saves),
     )
 
 

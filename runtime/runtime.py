@@ -14,6 +14,7 @@ from ..actors.chat import ChatMessage, UserMessage
 from ..actors.checks import MAX_ID, MAX_KEY, check_flag, check_text, check_whole, shown
 from ..actors.errors import InvalidDefinition
 from ..actors.loader import AgentLoader
+from ..actors.memory import ChatMemory
 from ..actors.output import Said, output_of
 from ..actors.policies import TurnOptions
 from ..actors.record import JsonValue, Seconds
@@ -24,9 +25,10 @@ from ..store import base
 from ..store.urls import open_store
 from . import inputs, views
 from .agents import Agents
+from .conversations import ConversationRef
 from .hooks import Listener
 from .node import Node
-from .records import ConversationRef, NodeInfo, Statistics
+from .records import NodeInfo, Statistics
 from .ref import TurnRef
 from .settings import ChangedDefinition, Confirm, Settings, bounded, confirmed, parks
 from .starting import StartRequest, start
@@ -52,6 +54,7 @@ class Runtime:
     :param node: a name for people; a random one by default.
     :param execute: False makes an API-only node: it applies answers and cancels, and starts no effect.
     :param services: handed to tools as ``ToolContext.services``.
+    :param chat_memory: where conversations are remembered, instead of in the store; the same on all nodes of a store.
     :param lease: how long an owner keeps a turn without renewing; at least 1 s; by default 10 s (30 s on a server).
     :param max_active: how many turns may live here at once.
     :param drain: how long running effects may go on when the runtime is left.
@@ -74,6 +77,7 @@ class Runtime:
         node: str | None = None,
         execute: bool = True,
         services: object = None,
+        chat_memory: ChatMemory | None = None,
         listeners: Iterable[Listener] = (),
         lease: Seconds | None = None,
         max_active: int = 10_000,
@@ -101,6 +105,7 @@ class Runtime:
             max_message=max_snapshot,
             confirm=confirmed(confirm),
             park_changed=parks(changed_definition),
+            relay=chat_memory is not None,
         )
         self._node = Node(
             opened,
@@ -111,6 +116,7 @@ class Runtime:
             listeners=inputs.listeners(listeners),
             settings=settings,
             clock=clock,
+            chat_memory=inputs.chat_memory(chat_memory),
         )
         self._stop = asyncio.Event()
 
@@ -169,6 +175,7 @@ class Runtime:
         input: str | UserMessage,
         *,
         conversation: str | None = None,
+        when_busy: base.WhenBusy = "refuse",
         history: Iterable[ChatMessage] | None = None,
         tenant: str | None = None,
         metadata: Mapping[str, object] | None = None,
@@ -182,7 +189,12 @@ class Runtime:
 
         :param agent: one of this runtime's agents, or the id of one (then its active version; outputs are as JSON has them).
         :raises AgentNotFound: if no such agent is known here.
-        :raises ConversationBusy: if the conversation has an open turn.
+        :param conversation: the turn belongs to it, sees what was said there (as far as the agent's window goes), and adds to it.
+        :param when_busy: what happens if the conversation has an open turn. ``"refuse"``: nothing is started. ``"queue"``: this one
+            waits until it and all that were queued before have ended. ``"supersede"``: it and all queued ones are cancelled, and
+            this one runs when it has ended.
+        :param history: what the turn sees in front of its input, instead of what was said in the conversation; ``[]`` is nothing.
+        :raises ConversationBusy: if the conversation has an open turn (``"refuse"``), or 64 queued ones (``"queue"``).
         :raises IdempotencyKeyReused: if the key was used for another agent or input.
         :raises InvalidDefinition: if an argument is wrong.
         :raises SnapshotTooLarge: if a message is over the limit.
@@ -191,6 +203,7 @@ class Runtime:
             agent=agent,
             input=input,
             conversation=conversation,
+            when_busy=when_busy,
             history=history,
             tenant=tenant,
             metadata=metadata,
@@ -207,6 +220,7 @@ class Runtime:
         input: str | UserMessage,
         *,
         conversation: str | None = None,
+        when_busy: base.WhenBusy = "refuse",
         history: Iterable[ChatMessage] | None = None,
         tenant: str | None = None,
         metadata: Mapping[str, object] | None = None,
@@ -221,6 +235,7 @@ class Runtime:
             agent,
             input,
             conversation=conversation,
+            when_busy=when_busy,
             history=history,
             tenant=tenant,
             metadata=metadata,
@@ -339,6 +354,9 @@ class Runtime:
             rewinds=counts.rewinds,
             forgotten=counts.forgotten,
             hooks_failed=counts.hooks_failed,
+            relayed=counts.relayed,
+            relay_failures=counts.relay_failures,
+            unrelayed=node.relay.waiting,
             draining=node.draining,
         )
 

@@ -55,6 +55,8 @@ class Saver:
             if isinstance(reply, base.Saved):
                 if reply.owned:
                     self.log.add(sent)
+                if sent.relay:
+                    self._actor.host.relay.kick(sent.conversation)
                 if sent.confirm and not reply.confirmed:
                     self._actor.host.counters.note_unconfirmed(self._actor.host.world, self._actor.turn_id)
                 return sent, reply

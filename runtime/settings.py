@@ -20,7 +20,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     `margin` is how long before the lease's end an owner stops by itself; `grace` how long behind it others wait before they take
     over; `tail` how many history entries come with a claim; `batch` how much mail is read at once; `confirm` which
     saves a replica must have before a `once` tool starts behind them; `park_changed` whether a turn whose agent has
-    changed is parked.
+    changed is parked; `relay` whether conversations are passed on to another memory.
     """
 
     lease: int
@@ -37,6 +37,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     operation: int = 3000
     confirm: Confirm | None = None
     park_changed: bool = False
+    relay: bool = False
 
     @property
     def renew(self) -> int:

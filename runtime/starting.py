@@ -15,6 +15,7 @@ from ..actors.errors import AgentNotFound, ConversationBusy, IdempotencyKeyReuse
 from ..actors.ids import root_id
 from ..actors.machine.create import digest_of, new_turn
 from ..actors.machine.draft import NOBODY, Context, Draft
+from ..actors.machine.ending import superseded_by
 from ..actors.policies import ExecutionPolicy, TurnOptions
 from ..store import base
 from . import inputs, persist
@@ -22,6 +23,9 @@ from .actor import Actor
 
 if TYPE_CHECKING:
     from .node import Node
+
+ROOM = 64
+"""How many turns a conversation lets wait."""
 
 
 class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +40,7 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     streaming: bool | None
     options: TurnOptions | None
     idempotency_key: str | None
+    when_busy: base.WhenBusy = "refuse"
 
 
 class Definition(msgspec.Struct, frozen=True):
@@ -101,6 +106,7 @@ async def start(node: Node, request: StartRequest) -> str:
     options = TurnOptions() if request.options is None else request.options
     if not isinstance(cast("object", options), TurnOptions):
         raise InvalidDefinition(f"options must be TurnOptions, not {type(options).__name__}")
+    inputs.when_busy(request.when_busy, request.conversation)
     history = inputs.history(request.history, settings)
     metadata = inputs.metadata({**options.metadata, **inputs.metadata(request.metadata)})
     found = await find_definition(node, request.agent)
@@ -119,6 +125,7 @@ async def start(node: Node, request: StartRequest) -> str:
         metadata=metadata,
         streaming=options.streaming if request.streaming is None else request.streaming,
         bound=found.agent is not None,
+        recalls=request.history is None,
     )
     draft = drafted(_context(node, found, by))
     if draft.state.status.terminal:  # a budget of nothing: it is created READY like every turn, and ends in its first activation
@@ -140,13 +147,14 @@ def _context(node: Node, found: Definition, by: base.ClaimBy | None) -> Context:
 
 async def _create(node: Node, request: StartRequest, draft: Draft, digest: str, by: base.ClaimBy | None) -> str:
     new = persist.new_turn_of(draft, digest, node.settings)
+    cause = superseded_by(new.turn) if request.when_busy == "supersede" else ""
 
     async def created() -> str:
         sent = node.world.monotonic()
-        reply = await node.call(base.Create(new=new, claim=by))
+        reply = await node.call(base.Create(new=new, claim=by, when_busy=request.when_busy, room=ROOM, cause=cause))
         match reply:
             case base.Busy():
-                raise ConversationBusy(request.conversation or "", reply.turn, reply.status)
+                raise ConversationBusy(request.conversation or "", reply.turn, reply.status, reply.queued)
             case base.KeyReused():
                 raise IdempotencyKeyReused(reply.turn, request.idempotency_key or "")
             case base.Existing():
@@ -158,7 +166,7 @@ async def _create(node: Node, request: StartRequest, draft: Draft, digest: str, 
                 actor.recall.begin(draft.messages, len(draft.messages))
                 actor.intake.put(reply.mail, reply.cancel)
                 node.placement.adopt(actor, draft)
-            case base.Created():
+            case base.Created() | base.Queued():
                 node.watch.tell_all(persist.first_events(draft))
             case _:
                 pass

@@ -112,6 +112,8 @@ def settled(view: TurnView[JsonValue], look: base.Looked | None, *, through_retr
         return False
     if look is None and view.status in (Status.READY, Status.RUNNING):
         return False
+    if view.status is Status.READY and view.quarantine is None:  # queued in its conversation: it runs when its time has come
+        return False
     if through_retries and view.quarantine is None:
         waits = (*view.open_waits, *view.suspensions)
         return not any(wait.type is SuspensionType.RETRY for wait in waits)

@@ -11,16 +11,19 @@ from typing import TypeVar
 
 import msgspec
 
+from ..actors.cards import Card, FormMessage
 from ..actors.chat import HistoryEntry
 from ..actors.errors import SnapshotCorrupt, SnapshotTooLarge, SnapshotTooNew
 from ..actors.events import Event, EventType, RawEvent, told
 from ..actors.ids import is_turn_id, root_of
 from ..actors.machine.draft import DEFAULT_POLICY, Outcome
 from ..actors.machine.messages import MailMessage
+from ..actors.memory import MemoryMessage, Remembered
 from ..actors.policies import ExecutionPolicy
 from ..actors.record import JsonObject, utc
 from ..actors.turn import SCHEMA, TurnState
 from ..actors.waits import Receipt, Suspension
+from .records import MemoryEntry
 
 T = TypeVar("T")
 
@@ -48,6 +51,7 @@ _mail = msgspec.msgpack.Decoder(MailMessage, ext_hook=_refused)
 _outcome = msgspec.msgpack.Decoder(Outcome, ext_hook=_refused)
 _receipt = msgspec.msgpack.Decoder(Receipt, ext_hook=_refused)
 _suspension = msgspec.msgpack.Decoder(Suspension, ext_hook=_refused)
+_remembered = msgspec.msgpack.Decoder(Remembered, ext_hook=_refused)
 
 
 class LiveEvent(msgspec.Struct, array_like=True, gc=False, frozen=True):
@@ -225,6 +229,25 @@ def encode_suspension(suspension: Suspension) -> bytes:
 def decode_suspension(turn_id: str, data: bytes) -> Suspension:
     """Decode an open wait. :raises SnapshotCorrupt: if it cannot be read."""
     return _decode(_suspension, turn_id, data)
+
+
+def encode_card(card: Card, limit: int) -> bytes:
+    """Encode a card; of one that has more than `limit` bytes only what says which it is, and how it ended."""
+    body = _encode(card)
+    if len(body) > limit:
+        card = msgspec.structs.replace(card, call=None, metadata={"truncated": True})
+        body = _encode(msgspec.structs.replace(card, schema={}, data=None) if isinstance(card, FormMessage) else card)
+    return body
+
+
+def decode_remembered(entry: MemoryEntry) -> MemoryMessage:
+    """Decode an entry of a conversation's memory. :raises SnapshotCorrupt: if it cannot be read."""
+    turn = entry.id.partition(":")[0]
+    message = _decode(_remembered, turn, entry.body)
+    if isinstance(message, Card):
+        message = msgspec.structs.replace(message, version=entry.version)
+    turn_id = turn if is_turn_id(turn) else None
+    return MemoryMessage(id=entry.id, turn_id=turn_id, at=utc(entry.at), version=entry.version, message=message)
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[T], turn_id: str, data: bytes) -> T:

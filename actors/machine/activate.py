@@ -7,9 +7,8 @@ import msgspec
 from ..events import EventType
 from ..turn import CallStatus, Status
 from ..used import rest
-from . import calls, ending
-from .create import open_history
-from .draft import DEFAULT_POLICY, Draft, Noted, Outcome, Park
+from . import calls, ending, recall
+from .draft import Draft, Noted, Outcome, Park
 from .messages import Activated, CancelRequested, DefinitionAccepted
 
 CHANGED = "the definition of"
@@ -27,11 +26,8 @@ def activated(draft: Draft, message: Activated) -> None:
     if state.status.terminal or message.quarantined:
         return
     _compare(draft)
-    if state.opening is not None and context.agent is not None:
-        opening, state.opening = state.opening, None
-        open_history(draft, context.agent.instructions, opening)
-        if state.policy is None and context.agent.policy != DEFAULT_POLICY:
-            state.policy = context.agent.policy
+    if state.opening is not None and state.recollection is None and context.agent is not None:
+        recall.begin(draft, context.agent)
     request = state.request
     # All that a turn without any reply can die of is its first request; the save that holds it may have died with its owner.
     asked = not (state.iteration_count or state.calls or state.waits)

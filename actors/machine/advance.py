@@ -10,8 +10,8 @@ from ..record import JsonObject
 from ..turn import WAITING, CallRecord, CallStatus, ModelAttempt, OpenWait, Status, TurnState
 from ..used import rest
 from ..waits import Phase, SuspensionType
-from . import children, ending, limits, planning, plans, policy, replies
-from .draft import AskPolicy, CallModel, Draft, RunTool
+from . import children, ending, limits, planning, plans, policy, recall, replies
+from .draft import MEMORY, AskMemory, AskPolicy, CallModel, Draft, RunTool
 from .waiting import open_question
 
 
@@ -38,6 +38,8 @@ def in_flight(draft: Draft) -> bool:
     """Tell whether anything of this turn runs in this activation."""
     state, context = draft.state, draft.context
     if state.request is not None and state.request.activation == context.activation:
+        return True
+    if state.recollection is not None and (MEMORY in context.asking or any(isinstance(each, AskMemory) for each in draft.actions)):
         return True
     if not state.calls:
         return False
@@ -173,8 +175,14 @@ def _start(draft: Draft, call: CallRecord) -> bool:
 
 
 def _model(draft: Draft) -> None:
-    """At the boundary between replies: let in what has arrived, ask, or send the next model request."""
+    """At the boundary between replies: let in what has arrived, ask, or send the next model request.
+
+    Before any of it, a turn of a conversation learns what was said there.
+    """
     state, context = draft.state, draft.context
+    if state.recollection is not None:
+        recall.ask(draft)
+        return
     for text in state.arrived:
         draft.append(UserMessage(text, kind="child"))
     if state.arrived:
@@ -223,7 +231,7 @@ def _rest(draft: Draft) -> None:
             ending.end_step(draft, state.flushed)
             draft.emit(EventType.TURN_SUSPENDED, suspended_data(first))
     now = draft.context.now
-    if running:
+    if running and state.recollection is None:
         state.active_since = state.active_since or now
     else:
         rest(state, now)

@@ -161,6 +161,19 @@ def _approve(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> None:
         )
     )
     draft.append(CallEdited(call.id, arguments, asked.by))
+    _show_edits(draft)
+
+
+def _show_edits(draft: Draft) -> None:
+    """Tell the conversation which calls of the reply at hand were edited, and where that reply is in the history.
+
+    Behind it there are only results and edits of its calls.
+    """
+    state = draft.state
+    if state.conversation_id is not None and state.parent_turn_id is None:
+        edits = [CallEdited(call.id, call.edited, call.edited_by) for call in state.calls if call.edited is not None]
+        place = state.message_count + len(draft.messages) - state.flushed - len(edits) - 1
+        draft.edited = (place, tuple(edits))
 
 
 def _reject(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..chat import ChatMessage, HistoryEntry, SystemMessage, UserMessage
+from ..chat import ChatMessage, SystemMessage, UserMessage
 from ..events import EventType
 from ..policies import ExecutionPolicy
 from ..record import JsonObject
 from ..turn import Tree, TurnState
 from ..used import active_ms
-from . import limits
+from . import limits, recall
 from .advance import settle
 from .draft import DEFAULT_POLICY, ChildTurn, Context, Draft
 from .messages import StartChild
@@ -40,10 +40,12 @@ def new_turn(
     metadata: JsonObject | None = None,
     streaming: bool = False,
     bound: bool = True,
+    recalls: bool = True,
 ) -> Draft:
     """Return a READY turn, taken as far as the context allows (with `execute`, its first model request is intended).
 
     :param bound: False where the agent is not known here; the first executor adds what is missing.
+    :param recalls: whether a root asks what its conversation remembers; False where it was given another history.
     """
     now = context.now
     draft = Draft(
@@ -65,21 +67,15 @@ def new_turn(
     if bound and context.agent is not None:
         draft.state.definition = context.agent.digest
     opening = [*(message for message in history if not isinstance(message, SystemMessage)), input]
-    if bound:
-        open_history(draft, instructions, opening)
+    if conversation is not None and parent is None:
+        recall.set_aside(draft, [*opening], recall=recalls, bound=bound)
+    elif bound:
+        recall.open_history(draft, instructions, opening)
     else:
         draft.state.opening = [*opening]
     draft.emit(EventType.TURN_STARTED)
     settle(draft)
     return draft
-
-
-def open_history(draft: Draft, instructions: str | None, opening: Sequence[HistoryEntry]) -> None:
-    """Begin the history: the agent's instructions, earlier messages, the input."""
-    if instructions is not None:
-        draft.append(SystemMessage(instructions))
-    for entry in opening:
-        draft.append(entry)
 
 
 def new_child(parent: TurnState, message: StartChild, now: int) -> ChildTurn:

@@ -10,26 +10,31 @@ from typing import Any, TypeAlias
 import msgspec
 
 from ..agent import Agent
-from ..chat import HistoryEntry, Usage
+from ..cards import Card
+from ..chat import AiMessage, CallEdited, HistoryEntry, Usage
 from ..events import EventType, RawEvent
 from ..policies import ExecutionPolicy
 from ..record import JsonObject, utc
 from ..turn import CallRecord, OpenWait, TurnState, Used
 from ..waits import Effect, Receipt, ResumeCommand
+from . import cards
 from .messages import StartChild
 
 DEFAULT_POLICY = ExecutionPolicy()
 NOBODY: Mapping[str, Agent[Any]] = MappingProxyType({})
+MEMORY = ""
+"""What stands for the memory, where otherwise ids of calls stand."""
 
 
 class Context(msgspec.Struct, gc=False, frozen=True):
     """What the machine may know beside the state.
 
     `now` is store milliseconds. `agent` is absent on a node that runs nothing. `execute` says whether effects may be started.
-    `asking` are calls whose policy is being asked by this activation. `spread` (0 to 1) is this step's share of jitter. `seen` is
-    the usage that the model request under way has reported so far. `others` is what the other turns of the tree have used, as of
-    this activation's last save; `None` before the first. With `park_changed` a turn whose agent has changed under the same
-    version is parked, until a person lets it go on. `delegates` are the agents, by id, that may get tasks of its plans.
+    `asking` are calls whose policy is being asked by this activation; `MEMORY` among them is the memory. `spread` (0 to 1) is this
+    step's share of jitter. `seen` is the usage that the model request under way has reported so far. `others` is what the other
+    turns of the tree have used, as of this activation's last save; `None` before the first. With `park_changed` a turn whose agent
+    has changed under the same version is parked, until a person lets it go on. `delegates` are the agents, by id, that may get
+    tasks of its plans.
     """
 
     now: int
@@ -65,6 +70,10 @@ class AskPolicy(msgspec.Struct, gc=False, frozen=True):
     call_id: str
 
 
+class AskMemory(msgspec.Struct, gc=False, frozen=True):
+    """Ask what the turn's conversation remembers."""
+
+
 class StopModel(msgspec.Struct, gc=False, frozen=True):
     """Stop the model request under way."""
 
@@ -81,7 +90,7 @@ class Park(msgspec.Struct, gc=False, frozen=True):
     reason: str
 
 
-Action: TypeAlias = CallModel | RunTool | AskPolicy | StopModel | StopTool | Park
+Action: TypeAlias = CallModel | RunTool | AskPolicy | AskMemory | StopModel | StopTool | Park
 
 
 class Refusal(msgspec.Struct, gc=False, frozen=True, tag="refusal", omit_defaults=True):
@@ -122,6 +131,10 @@ class ChildTurn(msgspec.Struct, gc=False, frozen=True):
 class Draft:
     """A transition in the making. The state given is copied; everything else starts empty.
 
+    `cards` are those of waits that open or end here, by their ids. The first `known` messages are none that the turn adds to its
+    conversation. `edited`: the reply at this place of the history has calls whose arguments a person has replaced; `reply` is that
+    place again and the reply as the conversation is to show it (added by the owner, who can read it).
+
     `starting` are children that the save will create; `children` are they, ready to be stored. `asks_tree`: something could start,
     but first a save has to bring back what the tree has used.
     """
@@ -131,16 +144,20 @@ class Draft:
         "answers",
         "asks_tree",
         "cancels",
+        "cards",
         "children",
         "closed",
         "consumed",
         "context",
+        "edited",
         "events",
+        "known",
         "messages",
         "opened",
         "original",
         "progress",
         "receipts",
+        "reply",
         "starting",
         "state",
         "took_cancel",
@@ -168,6 +185,10 @@ class Draft:
         self.progress = False
         self.took_cancel = False
         self.asks_tree = False
+        self.cards: dict[str, Card] = {}
+        self.known = 0
+        self.edited: tuple[int, tuple[CallEdited, ...]] | None = None
+        self.reply: tuple[int, AiMessage] | None = None
 
     @property
     def policy(self) -> ExecutionPolicy:
@@ -212,6 +233,12 @@ class Draft:
         """Open a wait."""
         self.state.waits.append(wait)
         self.opened.append(wait)
+        call = self.call(wait.correlation) if cards.shows(self.state, wait) else None
+        if call is not None:
+            self._show(cards.opened(self.state, wait, call))
+
+    def _show(self, card: Card) -> None:
+        self.cards[card.message_id] = card
 
     def start_child(self, message: StartChild, more: JsonObject | None = None) -> None:
         """Let the save create a child."""
@@ -239,6 +266,9 @@ class Draft:
             digest="" if command is None else command.digest,
         )
         self.receipts.append(receipt)
+        call = self.call(wait.correlation) if cards.shows(self.state, wait) else None
+        if call is not None:
+            self._show(cards.ended(self.state, wait, call, receipt, command))
         self.emit(EventType.WAIT_ENDED, ended_data(wait, receipt))
         return receipt
 

@@ -7,7 +7,7 @@ import msgspec
 from ..chat import AiMessage, ToolMessage
 from ..events import EventType
 from ..record import JsonObject, JsonValue
-from ..turn import CallRecord, CallStatus, Failure, Status
+from ..turn import CallRecord, CallStatus, Failure, Status, TurnState
 from ..used import rest
 from ..waits import Effect, Phase, SuspensionType
 from . import plans, texts
@@ -21,6 +21,18 @@ EVENTS = {
     Status.MAX_STEPS_REACHED: EventType.MAX_STEPS_REACHED,
     Status.BUDGET_EXCEEDED: EventType.BUDGET_EXCEEDED,
 }
+
+
+SUPERSEDED = "superseded by turn "
+
+
+def superseded_by(turn_id: str) -> str:
+    """Return the cause under which a turn is cancelled whose conversation moves on with another one."""
+    return SUPERSEDED + turn_id
+
+
+def _superseded(state: TurnState) -> bool:
+    return state.ending is Status.CANCELLED and (state.cancel_reason or "").startswith(SUPERSEDED)
 
 
 def fail(draft: Draft, type: str, message: str) -> None:
@@ -41,7 +53,7 @@ def begin(draft: Draft, status: Status) -> None:
     draft.actions = [action for action in draft.actions if not isinstance(action, Park)]
     state.ending = status
     state.ending_at = state.ending_at or draft.context.now
-    effect = Effect.CANCELLED if status is Status.CANCELLED else Effect.SUPERSEDED
+    effect = Effect.CANCELLED if status is Status.CANCELLED and not _superseded(state) else Effect.SUPERSEDED
     for wait in list(state.waits):
         draft.close(wait, effect)
         call = draft.call(wait.correlation) if wait.type is SuspensionType.IN_DOUBT else None
@@ -89,9 +101,10 @@ def finish(draft: Draft, status: Status, output: JsonValue = None) -> None:
     plans.close(draft, status, reason)
     if status is not Status.COMPLETED:
         _close_history(draft, reason)
-    if state.opening is not None:  # no executor ever came: the history is what was said
+    if state.opening is not None:  # no executor ever came: the history is what was said, and no conversation hears of it
         draft.messages += state.opening
-        state.opening = None
+        draft.known = len(draft.messages)
+        state.opening, state.recollection = None, None
     for wait in list(state.waits):
         draft.close(wait, Effect.SUPERSEDED)
     _cancel_children(draft, status)
@@ -120,7 +133,8 @@ def end_step(draft: Draft, results: int = 0) -> None:
 def _cancel_children(draft: Draft, status: Status) -> None:
     """Flag the open children in this very save, those that it creates, too; each does the same with its own."""
     told = {turn_id for turn_id, _ in draft.cancels}
-    draft.cancels += [(child, f"parent {status.value.lower()}") for child in draft.state.children if child not in told]
+    reason = draft.state.cancel_reason if _superseded(draft.state) else None
+    draft.cancels += [(child, reason or f"parent {status.value.lower()}") for child in draft.state.children if child not in told]
 
 
 def _reason(draft: Draft, status: Status) -> str:

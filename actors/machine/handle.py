@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..turn import TurnState
-from . import activate, advance, calls, children, commands, deadlines, ending, policy, replies, rewound
+from . import activate, advance, calls, children, commands, deadlines, ending, policy, recall, replies, rewound
 from .create import new_child
 from .draft import Context, Draft, Outcome
 from .messages import (
@@ -17,6 +17,8 @@ from .messages import (
     Fault,
     FormAsked,
     HandOff,
+    MemoryFailed,
+    MemoryRead,
     Message,
     ModelFailed,
     ModelReplied,
@@ -61,6 +63,10 @@ def take(draft: Draft, message: Message) -> None:
             policy.decided(draft, message)
         case PolicyFailed():
             policy.failed(draft, message)
+        case MemoryRead():
+            recall.read(draft, message)
+        case MemoryFailed():
+            recall.failed(draft, message)
         case ToolReturned():
             calls.returned(draft, message)
         case ToolFailed():

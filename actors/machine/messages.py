@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from ..chat import AiMessage, Usage, UserMessage
+from ..chat import AiMessage, HistoryEntry, Usage, UserMessage
 from ..forms import FormDefinition
 from ..policies import ApprovalDecision, ExecutionPolicy
 from ..record import JsonObject, JsonValue
@@ -150,6 +150,18 @@ class PolicyFailed(msgspec.Struct, gc=False, frozen=True):
     error: Failure
 
 
+class MemoryRead(msgspec.Struct, gc=False, frozen=True):
+    """What the turn's conversation remembers, as far as its agent's model will see it; oldest first."""
+
+    messages: tuple[HistoryEntry, ...] = ()
+
+
+class MemoryFailed(msgspec.Struct, gc=False, frozen=True):
+    """The memory of the turn's conversation could not be read."""
+
+    error: Failure
+
+
 class ToolReturned(msgspec.Struct, gc=False, frozen=True):
     """An attempt of a call came back with a result, as text for the model."""
 
@@ -220,6 +232,8 @@ Message: TypeAlias = (
     | ModelFailed
     | PolicyDecided
     | PolicyFailed
+    | MemoryRead
+    | MemoryFailed
     | ToolReturned
     | ToolFailed
     | FormAsked

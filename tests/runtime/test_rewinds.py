@@ -14,9 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from turnhold import (
+    ActionMessage,
     Agent,
     AiMessage,
     AnswerPending,
+    CardStatus,
     CommandRefused,
     EventType,
     ResumeCommand,
@@ -146,7 +148,7 @@ class Case:
     async def play(self) -> TurnRef:
         a, b = self.nodes
         async with a, b:
-            turn = await a.start(self.parent, "go")
+            turn = await a.start(self.parent, "go", conversation="c")
             await self.start_child(turn)
             seen = 0
             for number in range(120):
@@ -210,6 +212,16 @@ class Case:
         assert not self.wrong
         assert unanswered(await turn.history()) == []
         assert (await self.nodes[0].inbox()).items == ()
+        self.check_memory(turn)
+
+    def check_memory(self, turn: TurnRef) -> None:
+        """The conversation has what the history has, each entry once, and no card of a wait that has ended is open."""
+        reply = self.store.core.apply(base.ReadMemory(conversation="c", limit=1000), 0)
+        entries = {entry.id: entry.body for entry in reply.entries if entry.shown}
+        history = self.store.core._turns[turn.id].history
+        assert entries == {f"{turn.id}:{place}": body for place, body in enumerate(history)}
+        cards = [codec.decode_remembered(entry).message for entry in reply.entries if not entry.shown]
+        assert all(isinstance(card, ActionMessage) and card.status is not CardStatus.PENDING for card in cards), cards
 
 
 def played(plan: dict[int, tuple[str, int]], **options: Any) -> Case:
@@ -275,6 +287,7 @@ def untold(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS: dict[str, Mutant] = {
+    "no memory": without("memory"),
     "no receipts": without("receipts"),
     "no waits": without("opened"),
     "no children": without("create"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from turnhold import (
     Agent,
@@ -14,6 +14,7 @@ from turnhold import (
     Event,
     EventType,
     FormDefinition,
+    MemoryMessage,
     ResumeCommand,
     Runtime,
     Suspension,
@@ -26,6 +27,8 @@ from turnhold import (
     UserMessage,
     tool,
 )
+from turnhold.runtime.runtime import node_of
+from turnhold.store import base
 from turnhold.testing import ScriptedModel, VirtualClock, call
 
 T = TypeVar("T")
@@ -207,6 +210,30 @@ def open_calls(messages: Iterable[ChatMessage]) -> list[str]:
         if isinstance(message, AiMessage):
             left = [call.id for call in message.tool_calls]
     return left
+
+
+def echo(request: Any) -> str:
+    """Reply with what was said last."""
+    return f"re {request.messages[-1].content}"
+
+
+def shown(entries: Iterable[MemoryMessage]) -> list[ChatMessage]:
+    """Return the messages of a conversation that models may see."""
+    return [cast("ChatMessage", entry.message) for entry in entries if entry.shown]
+
+
+async def said(runtime: Runtime, conversation: str = "c") -> list[str]:
+    """Return what a conversation remembers, in short, without its cards."""
+    return talk(shown(await runtime.conversation(conversation).messages(limit=1000)))
+
+
+async def park(runtime: Runtime, turn: TurnRef) -> None:
+    """Put a turn that waits into quarantine, as an owner does that cannot go on with it."""
+    node = node_of(runtime)
+    by = node.placement.claim_by()
+    claimed = await node.call(base.Cancel(turn=turn.id, cause="x", claim=by))
+    assert isinstance(claimed, base.Claimed)
+    await node.call(base.Quarantine(turn=turn.id, token=base.Token(by.activation, claimed.epoch), reason="broken"))
 
 
 async def stored_events(turn: TurnRef, after: int = 0) -> list[Event]:
