@@ -129,6 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     _address(cancel)
     cancel.add_argument("--reason", metavar="TEXT", help="why; the turn keeps it")
     cancel.add_argument("--timeout", metavar="SECONDS", type=float, default=30.0, help="how long to wait for the end (30)")
+    _mcp(commands.add_parser("mcp", help="serve a store to MCP clients: start, look, cancel, answer", description=_MCP))
     commands.add_parser("version", help="print the version")
     return parser
 
@@ -170,6 +171,21 @@ def _answer(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("--arguments", metavar="JSON", type=_json_object, help="a JSON object; replaces all arguments of the call")
     parser.add_argument("--data", metavar="JSON", type=_json, help="any JSON value")
     parser.add_argument("--force", action="store_true", default=None, help="retry before it is due")
+
+
+_MCP = """Serve the turns of a store as tools to a client of the Model Context Protocol, over stdin and stdout, or over HTTP at
+/mcp. It runs no agents: processes that do go on with what is started and answered here. Needs pip install 'turnhold[mcp]'."""
+
+
+def _mcp(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("url", metavar="URL", help=URL_HELP)
+    parser.add_argument(
+        "--answer-as", dest="by", metavar="NAME", help="let the client answer waits, under this name; off by default"
+    )
+    parser.add_argument("--agent", dest="agents", metavar="ID", action="append", help="let it start only this agent (repeatable)")
+    parser.add_argument("--tenant", metavar="ID", help="show it only turns of this tenant")
+    parser.add_argument("--port", metavar="N", type=int, help="serve HTTP on this port instead of stdin and stdout")
+    parser.add_argument("--host", metavar="HOST", default="127.0.0.1", help="with --port: where to listen (127.0.0.1)")
 
 
 _DEMO = """A refund agent stops for your approval and its process exits; another process shows you what waits, takes your answer and

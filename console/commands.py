@@ -208,4 +208,28 @@ async def cancel(options: argparse.Namespace, terminal: Terminal) -> int:
     return 0
 
 
-COMMANDS: dict[str, Command] = {"inbox": inbox, "turns": turns, "show": show, "answer": answer, "cancel": cancel}
+async def mcp(options: argparse.Namespace, terminal: Terminal) -> int:
+    """Serve a store to MCP clients until they are gone, or the process is told to stop."""
+    from ..protocols.mcp import serve_mcp
+
+    async with node(options.url) as runtime:
+        await serve_mcp(
+            runtime,
+            "stdio" if options.port is None else "http",
+            by=options.by,
+            agents=options.agents,
+            tenant=options.tenant,
+            host=options.host,
+            port=options.port or 0,
+        )
+    return 0
+
+
+COMMANDS: dict[str, Command] = {
+    "inbox": inbox,
+    "turns": turns,
+    "show": show,
+    "answer": answer,
+    "cancel": cancel,
+    "mcp": mcp,
+}

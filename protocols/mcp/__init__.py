@@ -2,5 +2,6 @@
 
 from .connection import McpUnreachable
 from .remote import McpServer
+from .serve import mcp_server, serve_mcp
 
-__all__ = ["McpServer", "McpUnreachable"]
+__all__ = ["McpServer", "McpUnreachable", "mcp_server", "serve_mcp"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -212,10 +211,10 @@ class McpServer:
 
 
 def _function(spec: calls.Spec) -> Callable[..., Any]:
-    async def call(arguments: JsonObject) -> JsonValue:
+    async def call(**arguments: Any) -> JsonValue:
         return await calls.call(spec, arguments)
 
-    return functools.partial(call)
+    return call
 
 
 def _http(url: str, client: httpx2.AsyncClient) -> AbstractAsyncContextManager[Any]:

@@ -10,7 +10,7 @@ import pytest
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.types import ToolAnnotations
 
-from turnhold import Agent, EventType, InvalidDefinition, Runtime, Status, SuspensionType
+from turnhold import Agent, AiMessage, EventType, InvalidDefinition, Runtime, Status, SuspensionType, ToolCall
 from turnhold.models import ScriptedModel
 from turnhold.protocols.mcp import McpServer, McpUnreachable
 from turnhold.protocols.mcp import calls as calls_module
@@ -18,7 +18,7 @@ from turnhold.protocols.mcp import connection as connection_module
 from turnhold.testing import call
 
 from . import shop
-from .wire import Odd, agent, run
+from .wire import Odd, agent, result_of, run
 
 if TYPE_CHECKING:
     from turnhold import Tool, TurnView
@@ -50,6 +50,24 @@ async def test_what_tools_become() -> None:
     assert (hinted["price"].approval, hinted["price"].effect) == (False, "repeatable")
     assert (hinted["order"].approval, hinted["order"].effect) == (True, "repeatable")
     assert (hinted["book"].approval, hinted["book"].effect) == (True, "once")
+
+
+async def test_any_names_of_parameters() -> None:
+    """Parameters may have names that mean something to us, or that no Python name may be."""
+    schema = {"type": "object", "properties": {"arguments": {}, "self": {}, "spec": {}, "a-b": {}, "class": {}}}
+    odd = Odd(
+        lambda params: {"content": [{"type": "text", "text": json.dumps(params["arguments"])}]},
+        [{"name": "odd", "inputSchema": schema}],
+    )
+    given: dict[str, Any] = {"arguments": 1, "self": 2, "spec": 3, "a-b": 4, "class": 5}
+    async with McpServer.of(odd, name="odd", protocol="legacy") as server:
+        tools = await server.tools(**FREE)
+        asks = AiMessage("", (ToolCall("c1", "odd", given),))
+        async with Runtime(agents=[Agent("guest", model=ScriptedModel(asks, "done"), tools=tools)]) as runtime:
+            view = await runtime.run("guest", "hi")
+            text = await result_of(runtime.turn(view.id))
+
+    assert json.loads(text) == given
 
 
 async def test_which_tools() -> None:

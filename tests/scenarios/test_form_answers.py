@@ -169,4 +169,4 @@ async def test_outcome_unknown_repeatable(lab: Lab) -> None:
     view = await turn.settle()
 
     assert (view.status, result_of(await turn.history())) == (Status.COMPLETED, "seen")
-    assert "OutcomeUnknown" in {event.data.get("errorType") for event in await stored_events(turn)}
+    assert "OutcomeUnknown" in [event.data.get("errorType") for event in await stored_events(turn)]
