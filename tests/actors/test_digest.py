@@ -98,7 +98,7 @@ def test_what_cannot_be_compared_has_a_name_without_an_address() -> None:
             return False
 
     def digest() -> bytes:
-        options = ModelOptions(extra={"a": object()})
+        options = ModelOptions(extra={"a": object()})  # pyright: ignore[reportArgumentType] - the subject
         return shop(approval=Approver(), compressor=lambda messages, context: messages, options=options).digest
 
     assert digest() == digest()
