@@ -58,6 +58,8 @@ from .actors.middleware import Middleware, NoTurnContext, StepEnd, TurnContext
 from .actors.model import ChatModel, Delta, ModelOptions, ModelRequest, ToolCallDelta, ToolDefinition
 from .actors.plan import PlanStatus, Task, TaskPlan, TaskStatus
 from .actors.policies import ApprovalDecision, Budget, ExecutionPolicy, PlanningPolicy, RetryPolicy, TurnOptions
+from .actors.tool_search import ToolSearch
+from .actors.toolbox import ToolGroup
 from .actors.tools import Tool, tool
 from .actors.turn import Status
 from .actors.view import Owner, Page, Quarantine, TurnError, TurnView
@@ -160,8 +162,10 @@ __all__ = [
     "ToolContext",
     "ToolDefinition",
     "ToolError",
+    "ToolGroup",
     "ToolMessage",
     "ToolResultInvalid",
+    "ToolSearch",
     "TurnClosed",
     "TurnContext",
     "TurnError",

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar, cast, final, overload
+from typing import Any, Generic, TypeAlias, TypeVar, final, overload
 
 from .chat import ChatMessage
 from .compressors import Compressor, check_compressor
@@ -17,7 +17,8 @@ from .model import ChatModel, ModelOptions, ToolDefinition
 from .output import Out, Output, output_of
 from .parts import carry_parts
 from .policies import ExecutionPolicy, PlanningPolicy
-from .tools import Approval, AskedApproval, Tool, agent_tool, read_only, tool
+from .toolbox import ToolGroup, toolbox_of
+from .tools import Approval, AskedApproval, Tool, agent_tool, read_only
 from .waits import MAX_ID, MAX_TEXT, check_text
 from .window import ContextWindow
 
@@ -30,7 +31,7 @@ DEFAULT_OPTIONS = ModelOptions()
 DEFAULT_WINDOW = ContextWindow()
 FIELDS = (
     *("id", "version", "name", "description", "model", "instructions", "tools", "approval", "policy", "planning", "options"),
-    *("middleware", "window", "compressor", "multimodal_model", "output_type", "tool_error_message", "attributes"),
+    *("middleware", "tool_groups", "window", "compressor", "multimodal_model", "output_type", "tool_error_message", "attributes"),
 )
 
 
@@ -42,6 +43,7 @@ class Agent(Generic[Out]):
     Generic in its output: what starts a turn of it by this object gives references and views with that type.
 
     :param tools: `Tool`s, or functions that become tools with default options.
+    :param tool_groups: `ToolGroup`s: tools that can always be called, and that the model sees when their condition says so.
     :param approval: ``approval(turn, call, tool)``, sync or async; a bool (true: a person must approve) or an `ApprovalDecision`.
     :param planning: giving one lets the model make plans, whose tasks agents carry out as child turns.
     :param middleware: `Middleware` around its steps, model requests and calls of tools; the first is the outermost.
@@ -62,6 +64,7 @@ class Agent(Generic[Out]):
     model: ChatModel
     instructions: str | None
     tools: tuple[Tool[..., Any], ...]
+    tool_groups: tuple[ToolGroup, ...]
     approval: AgentApproval | None
     policy: ExecutionPolicy
     planning: PlanningPolicy | None
@@ -89,6 +92,7 @@ class Agent(Generic[Out]):
         description: str = "",
         instructions: str | None = None,
         tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+        tool_groups: Iterable[ToolGroup] = (),
         approval: AgentApproval | None = None,
         policy: ExecutionPolicy = DEFAULT_POLICY,
         planning: PlanningPolicy | None = None,
@@ -108,7 +112,7 @@ class Agent(Generic[Out]):
             check_compressor(f"agent {id}: compressor", compressor)
         _check_functions(id, approval=approval, tool_error_message=tool_error_message)
         around = checked_middleware(f"agent {id}: middleware", middleware)
-        named = _named_tools(id, tools)
+        box = toolbox_of(id, tools, tool_groups, around)
         values: dict[str, object] = {
             "id": id,
             "version": version,
@@ -116,7 +120,8 @@ class Agent(Generic[Out]):
             "description": description,
             "model": model,
             "instructions": instructions,
-            "tools": tuple(named.values()),
+            "tools": box.tools,
+            "tool_groups": box.groups,
             "approval": approval,
             "policy": policy,
             "planning": planning,
@@ -128,10 +133,10 @@ class Agent(Generic[Out]):
             "output_type": output_type,
             "tool_error_message": tool_error_message,
             "attributes": read_only(f"agent {id}: attributes", attributes),
-            "definitions": tuple(each.definition for each in named.values()),
+            "definitions": box.definitions,
             "output": output_of(f"agent {id}: output_type", output_type),
-            "hooks": hooks_of(f"agent {id}", around),
-            "_tools": named,
+            "hooks": hooks_of(f"agent {id}", around, grouped=bool(box.groups)),
+            "_tools": box.named,
         }
         for key, value in values.items():
             object.__setattr__(self, key, value)
@@ -149,6 +154,11 @@ class Agent(Generic[Out]):
     def model_for(self, messages: Iterable[ChatMessage]) -> ChatModel:
         """Return the model that is asked with these messages: `multimodal_model`, if there is one and one of them has parts."""
         return self.model if self.multimodal_model is None or not carry_parts(messages) else self.multimodal_model
+
+    @property
+    def executable(self) -> tuple[Tool[..., Any], ...]:
+        """All tools that can be called, seen or not: its own, those of its groups, and those that its middleware brings along."""
+        return tuple(self._tools.values())
 
     @overload
     def replace(self, *, output_type: type[U], **changes: Any) -> Agent[U]: ...
@@ -234,22 +244,3 @@ def _check_model(id: str, key: str, model: object) -> None:
     plain = inspect.unwrap(complete)
     if inspect.isroutine(plain) and not inspect.iscoroutinefunction(plain):
         raise InvalidDefinition(f"agent {id}: the complete of its {key} must be async")
-
-
-def _named_tools(id: str, tools: Any) -> dict[str, Tool[..., Any]]:
-    wrong = InvalidDefinition(f"agent {id}: tools must be a list of tools, not {type(tools).__name__}")
-    if isinstance(tools, str | bytes | Mapping):
-        raise wrong
-    try:
-        several: list[Any] = list(tools)
-    except TypeError:
-        raise wrong from None
-    named: dict[str, Tool[..., Any]] = {}
-    for given in several:
-        if not callable(given):
-            raise InvalidDefinition(f"agent {id}: tools has a {type(given).__name__}, which is neither a Tool nor a function")
-        each = cast("Tool[..., Any]", given if isinstance(given, Tool) else tool(given))
-        known = named.setdefault(each.name, each)
-        if known is not each and (isinstance(given, Tool) or known.function != given):
-            raise InvalidDefinition(f"agent {id}: two tools have the name {each.name!r}")
-    return named

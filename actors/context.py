@@ -14,7 +14,7 @@ from .errors import FormDeclined, FormRequired, TurnholdError
 from .ids import call_key
 from .record import JsonObject, JsonValue
 from .turn import Decline
-from .waits import MAX_TEXT, check_json, check_text
+from .waits import MAX_ID, MAX_TEXT, check_json, check_text
 
 if TYPE_CHECKING:
     from .forms import FormDefinition
@@ -38,6 +38,10 @@ def _nobody(message: str, data: JsonObject) -> None:
 
 def _never() -> bool:
     return False
+
+
+def _forget(names: tuple[str, ...]) -> None:
+    """Drop names: no turn is there to remember them."""
 
 
 @final
@@ -69,6 +73,7 @@ class ToolContext(msgspec.Struct, Generic[S], frozen=True, kw_only=True, eq=Fals
     services: S = cast("S", None)
     report: Callable[[str, JsonObject], None] = _nobody
     cancelled: Callable[[], bool] = _never
+    activator: Callable[[tuple[str, ...]], None] = _forget
 
     @staticmethod
     def current() -> ToolContext[Any]:
@@ -111,6 +116,15 @@ class ToolContext(msgspec.Struct, Generic[S], frozen=True, kw_only=True, eq=Fals
         check_text("message", message, MAX_TEXT)
         check_json("data", data)
         self.report(message, cast("JsonObject", data))
+
+    def activate(self, *names: str) -> None:
+        """Remember names of tools for the rest of the turn, saved with this call's result; see `TurnContext.active_tools`.
+
+        :raises InvalidDefinition: if a name is not text.
+        """
+        for name in names:
+            check_text("name", name, MAX_ID, empty=False)
+        self.activator(names)
 
     def form(self, form: FormDefinition[T], *, keep: JsonValue = None) -> T:
         """Return what was submitted for a form; ask for it before any side effect.

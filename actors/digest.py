@@ -20,7 +20,7 @@ def definition_digest(agent: Agent[Any]) -> bytes:
     That is all that is data: texts, schemas, options, rules, the names of tools, of the models' classes and of the functions that
     decide. Code is not looked into: a tool that does something else under the same name and schema is the same.
     """
-    parts = (
+    parts: tuple[object, ...] = (
         agent.instructions,
         [_tool(tool) for tool in sorted(agent.tools, key=lambda each: each.name)],
         _named(agent.approval),
@@ -32,6 +32,9 @@ def definition_digest(agent: Agent[Any]) -> bytes:
         agent.output.schema,
         [part for model in (agent.model, agent.multimodal_model) if model is not None for part in _model(model)],
     )
+    if agent.middleware or agent.tool_groups:
+        groups = [[each.name, _named(each.when), [_tool(tool) for tool in each.tools]] for each in agent.tool_groups]
+        parts += ([_named(each) for each in agent.middleware], groups)
     return hashlib.sha256(msgspec.json.encode(parts, enc_hook=_other, order="deterministic")).digest()[:LENGTH]
 
 

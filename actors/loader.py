@@ -108,5 +108,5 @@ def _with_tools(agents: Iterable[Agent]) -> list[Agent]:
         agent = left.pop()
         if id(agent) not in found:
             found[id(agent)] = agent
-            left += [tool.agent for tool in agent.tools if tool.agent is not None]
+            left += [tool.agent for tool in agent.executable if tool.agent is not None]
     return list(found.values())

@@ -19,6 +19,7 @@ from .errors import InvalidDefinition, TurnholdError
 from .model import ModelRequest
 from .record import JsonObject, Record
 from .signature import is_async
+from .tools import Tool
 from .turn import Status
 
 S = TypeVar("S")
@@ -27,6 +28,7 @@ StepOutcome: TypeAlias = Literal["completed", "suspended", "ended", "released", 
 ProceedStep: TypeAlias = "Callable[[], Awaitable[StepEnd]]"
 ProceedModel: TypeAlias = Callable[[ModelRequest], Awaitable[AiMessage]]
 ProceedTool: TypeAlias = Callable[[], Awaitable[Any]]
+Resolved: TypeAlias = "Tool[..., Any] | Awaitable[Tool[..., Any] | None] | None"
 
 _current: ContextVar[TurnContext[Any]] = ContextVar("turnhold_turn_context")
 
@@ -44,7 +46,8 @@ class TurnContext(msgspec.Struct, Generic[S], frozen=True, kw_only=True, eq=Fals
     """The turn, as code of the application that is asked beside its tools may know it.
 
     `step` is the number of the step under way. `epoch` is a fencing token: it grows with every activation of the turn. `metadata`
-    is the turn's, `services` what the Runtime was given.
+    is the turn's, `services` what the Runtime was given. `active_tools` are the names that its tools have activated, in that order
+    (`ToolContext.activate`); they are saved with the turn.
     """
 
     turn_id: str
@@ -58,6 +61,7 @@ class TurnContext(msgspec.Struct, Generic[S], frozen=True, kw_only=True, eq=Fals
     epoch: int = 0
     metadata: JsonObject = {}
     services: S = cast("S", None)
+    active_tools: tuple[str, ...] = ()
     cancelled: Callable[[], bool] = _never
 
     @staticmethod
@@ -110,7 +114,11 @@ class Middleware:
     of ``Agent(middleware=[first, …, last])``, and in the end to the thing itself. `proceed` works once, while its hook runs; a
     second call raises `ProceedTwice`, and nothing is done again. One object serves all turns of an agent, in any order and at
     once, so what belongs to a turn does not belong into its attributes.
+
+    `tools` are brought along: the agent has them beside its own.
     """
+
+    tools: Iterable[Tool[..., Any] | Callable[..., Any]] = ()
 
     async def around_step(self, turn: TurnContext[Any], proceed: ProceedStep) -> object:
         """Stand around the work on one step here: a model request and the calls of its reply, or calls that go on after a wait.
@@ -136,7 +144,17 @@ class Middleware:
         """
         return await proceed()
 
+    def resolve(self, turn: TurnContext[Any], name: str) -> Resolved:
+        """Return the tool of a name that the agent itself has not, or `None`; sync or async.
 
+        Asked about each such call before it is decided about, and again where it is to run in another process. Give the same every
+        time. At most one middleware may answer, with a tool of that very name. The model sees such a tool only if
+        `around_model_call` adds its `definition` to the request.
+        """
+        return None
+
+
+Resolver: TypeAlias = Callable[[TurnContext[Any], str], object]
 StepHook: TypeAlias = Callable[[TurnContext[Any], ProceedStep], Awaitable[object]]
 ModelHook: TypeAlias = Callable[[ModelRequest, ProceedModel], Awaitable[AiMessage]]
 ToolHook: TypeAlias = Callable[[ToolContext[Any], ProceedTool], Awaitable[Any]]
@@ -150,11 +168,13 @@ class Hooks:
     step: tuple[StepHook, ...] = ()
     model: tuple[ModelHook, ...] = ()
     tool: tuple[ToolHook, ...] = ()
+    resolvers: tuple[Resolver, ...] = ()
+    grouped: bool = False
 
     @property
     def early(self) -> bool:
         """Tell whether a model request may leave before the save that holds it is acknowledged: nobody looks at what is saved."""
-        return not (self.step or self.model)
+        return not (self.step or self.model or self.grouped)
 
 
 def checked_middleware(name: str, middleware: object) -> tuple[Middleware, ...]:
@@ -170,15 +190,18 @@ def checked_middleware(name: str, middleware: object) -> tuple[Middleware, ...]:
     return cast("tuple[Middleware, ...]", several)
 
 
-def hooks_of(name: str, middleware: Iterable[Middleware]) -> Hooks:
-    """Return what middleware has overridden. :raises InvalidDefinition: if a hook is not async."""
-    found: dict[str, list[Any]] = {"around_step": [], "around_model_call": [], "around_tool_call": []}
+def hooks_of(name: str, middleware: Iterable[Middleware], *, grouped: bool) -> Hooks:
+    """Return what middleware has overridden. :raises InvalidDefinition: if a hook is not async.
+
+    :param grouped: whether groups of tools have to be asked for each model request.
+    """
+    found: dict[str, list[Any]] = {"around_step": [], "around_model_call": [], "around_tool_call": [], "resolve": []}
     for each in middleware:
         for key, hooks in found.items():
             hook = getattr(each, key)
             if getattr(hook, "__func__", hook) is getattr(Middleware, key):
                 continue
-            if not callable(hook) or not is_async(hook):
+            if not callable(hook) or not (key == "resolve" or is_async(hook)):
                 raise InvalidDefinition(f"{name}: {type(each).__name__}.{key} must be an async function")
             hooks.append(hook)
-    return Hooks(*(tuple(hooks) for hooks in found.values()))
+    return Hooks(*(tuple(hooks) for hooks in found.values()), grouped=grouped)

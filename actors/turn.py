@@ -232,6 +232,7 @@ class TurnState(msgspec.Struct, gc=False, array_like=True, omit_defaults=True):
     what children that have ended have used, they and those below them. `spans` are the times in which this turn or one of those
     ran: of a child all, of a root those since it has open children; what is older is counted in `active_ms`. `definition` is the
     digest of the agent with which the turn runs; empty until it is known. `plan` is the one that its model has made.
+    `active_tools` are the names that its tools have activated, in that order.
     """
 
     turn_id: str
@@ -283,3 +284,4 @@ class TurnState(msgspec.Struct, gc=False, array_like=True, omit_defaults=True):
     definition: bytes = b""
     plan: Plan | None = None
     recollection: Recollection | None = None
+    active_tools: tuple[str, ...] = ()

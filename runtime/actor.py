@@ -34,6 +34,7 @@ from ..actors.machine.draft import (
 from ..actors.machine.handle import handle
 from ..actors.model import ModelRequest
 from ..actors.record import JsonObject
+from ..actors.tools import Tool
 from ..actors.turn import Failure, TurnState, Used
 from ..actors.used import minus
 from ..store import base, codec
@@ -82,6 +83,7 @@ class Actor:
         self.steps = Steps(self) if agent is not None and agent.hooks.step else None
         self.started: dict[str, m.Start] = {}
         self.asking: set[str] = set()
+        self.resolved: dict[str, Tool[..., object] | None] = {}
         self.stopping: set[str] = set()
         self.tasks: dict[asyncio.Task[None], str] = {}
         self.threads: dict[asyncio.Task[object], str] = {}
@@ -232,9 +234,13 @@ class Actor:
 
         A policy is being asked until its answer is taken in here: it may have spoken while this batch was put together.
         """
-        self.asking.difference_update(message.call_id for message in batch if isinstance(message, m.PolicyDecided | m.PolicyFailed))
-        if any(isinstance(message, m.MemoryRead | m.MemoryFailed) for message in batch):
-            self.asking.discard(MEMORY)
+        for message in batch:
+            if isinstance(message, m.PolicyDecided | m.PolicyFailed | m.ToolResolved):
+                self.asking.discard(message.call_id)
+                if isinstance(message, m.ToolResolved):
+                    self.resolved[message.call_id] = message.tool
+            elif isinstance(message, m.MemoryRead | m.MemoryFailed):
+                self.asking.discard(MEMORY)
         try:
             return handle(self.state, batch, self._context())
         except Exception as error:
@@ -270,6 +276,7 @@ class Actor:
             others=self.others,
             park_changed=host.settings.park_changed,
             delegates=self.delegates,
+            resolved=self.resolved,
         )
 
     async def _commit(self, draft: Draft, batch: list[m.Message]) -> bool:

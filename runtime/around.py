@@ -38,6 +38,7 @@ def turn_context(actor: Actor) -> TurnContext[object]:
         epoch=actor.token.epoch,
         metadata=state.metadata or {},
         services=actor.host.services,
+        active_tools=state.active_tools,
         cancelled=actor.cancelled,
     )
 

@@ -23,13 +23,18 @@ from ..actors.turn import CallRecord, Failure
 from .around import value_of
 from .guard import MAX_ERROR, TimeLimit, failure_of, stray
 from .log import log
+from .resolving import ResolverFailed, tool_of
 
 if TYPE_CHECKING:
     from .actor import Actor
 
 
 def context_of(
-    actor: Actor, call: CallRecord, tool: Tool[..., object], report: Callable[[str, JsonObject], None]
+    actor: Actor,
+    call: CallRecord,
+    tool: Tool[..., object],
+    report: Callable[[str, JsonObject], None],
+    activator: Callable[[tuple[str, ...]], None],
 ) -> ToolContext[object]:
     """Return what a tool may know and ask."""
     state = actor.state
@@ -54,26 +59,30 @@ def context_of(
         services=actor.host.services,
         report=report,
         cancelled=actor.cancelled,
+        activator=activator,
     )
 
 
 async def run_tool(actor: Actor, call: CallRecord) -> m.Message:
     """Run one attempt of a call and report what came of it."""
-    tool = actor.executor.tool(call.name)
     attempt = call.attempt
+    active: list[str] = []
     try:
+        tool = await tool_of(actor, call)
         if tool is None:
             raise errors.ToolError(f"agent {actor.executor.key} has no tool {call.name!r}")
         bound = tool.bind(call.effective)
-        context = context_of(actor, call, tool, _reporter(actor, call))
+        context = context_of(actor, call, tool, _reporter(actor, call), active.extend)
         value = await _value(actor, tool, bound, context, call)
         text = result_text(value)
         size, limit = len(text.encode()), actor.host.settings.max_message // 2
         if size > limit:
             raise errors.SnapshotTooLarge(f"the result of {call.name}", size, limit)
-        return m.ToolReturned(call.id, attempt, text)
+        return m.ToolReturned(call.id, attempt, text, tuple(active))
     except errors.ArgumentsInvalid as error:
         return m.ToolFailed(call.id, attempt, "told", failure_of(error), texts.failed("invalid_arguments", str(error)))
+    except ResolverFailed as error:
+        return m.NotStarted(call.id, attempt, str(error))
     except _NotBegun:
         if not actor.cancelled():
             actor.lose()

@@ -28,6 +28,7 @@ from . import inputs
 from .around import Tally, reply_of
 from .guard import TimeLimit, failure_of, stray
 from .log import log
+from .resolving import ask_resolvers, shown
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ async def _asked(actor: Actor, iteration: int, failures: int, tally: Tally | Non
     try:
         if actor.steps is not None:
             await actor.steps.entered()
+        if agent.tool_groups:
+            request = await shown(actor, request)
         reply = await (_answer(actor, agent, request) if tally is None else _through(actor, agent, request, tally))
         return m.ModelReplied(iteration, failures, _checked(reply, actor.host.settings))
     except asyncio.CancelledError as error:
@@ -150,9 +153,11 @@ def _show(actor: Actor, delta: Delta, tag: JsonObject) -> None:
 
 
 async def ask_policy(actor: Actor, call: CallRecord) -> m.Message:
-    """Ask tool and agent whether a call may run; the strictest wins."""
+    """Ask which tool a call names, where nobody knows that yet; else whether it may run: tool and agent, the strictest wins."""
     agent = actor.executor
-    tool = agent.tool(call.name)
+    tool = agent.tool(call.name) or actor.resolved.get(call.id)
+    if tool is None and agent.hooks.resolvers and call.id not in actor.resolved:
+        return await ask_resolvers(actor, call)
     asked = ToolCall(call.id, call.name, call.effective, edited_by=call.edited_by)
     try:
         if tool is None:

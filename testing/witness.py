@@ -169,7 +169,7 @@ def _watched(agent: Agent, witness: Witness, known: dict[int, Agent]) -> Agent:
     found = known.get(id(agent))
     if found is None:
         tools: list[Tool[..., Any]] = []
-        for tool in agent.tools:
+        for tool in agent.executable:
             if tool.agent is not None:
                 child = _watched(tool.agent, witness, known)
                 tool = copy.copy(tool)  # noqa: PLW2901
@@ -184,7 +184,7 @@ def _watched(agent: Agent, witness: Witness, known: dict[int, Agent]) -> Agent:
 def tools_of(agent: Agent) -> list[Tool[..., Any]]:
     """Return the tools of an agent and of those that it has as tools, each once."""
     found: dict[int, Tool[..., Any]] = {}
-    for tool in agent.tools:
+    for tool in agent.executable:
         below = () if tool.agent is None else tools_of(tool.agent)
         found.update({id(each): each for each in (tool, *below)})
     return list(found.values())

@@ -12,6 +12,7 @@ from .draft import Draft
 from .messages import FormAsked, HandOff, NotStarted, ToolFailed, ToolReturned
 from .waiting import open_doubt, open_form, open_retry
 
+MAX_ACTIVE = 1024
 FIRST_BACK_OFF, MOST_BACK_OFF = 1000, 60_000
 
 
@@ -28,6 +29,9 @@ def returned(draft: Draft, message: ToolReturned) -> None:
     if (call := _running(draft, message.call_id, message.attempt)) is None:
         return
     draft.progress = True
+    if message.activates:
+        known = dict.fromkeys((*draft.state.active_tools, *message.activates))
+        draft.state.active_tools = tuple(known)[-MAX_ACTIVE:]
     finish(draft, call, message.text)
     draft.emit(EventType.TOOL_COMPLETED, {"toolCallId": call.id, "toolName": call.name})
 

@@ -15,6 +15,7 @@ from ..chat import AiMessage, CallEdited, HistoryEntry, Usage
 from ..events import EventType, RawEvent
 from ..policies import ExecutionPolicy
 from ..record import JsonObject, utc
+from ..tools import Tool
 from ..turn import CallRecord, OpenWait, TurnState, Used
 from ..waits import Effect, Receipt, ResumeCommand
 from . import cards
@@ -24,6 +25,7 @@ DEFAULT_POLICY = ExecutionPolicy()
 NOBODY: Mapping[str, Agent[Any]] = MappingProxyType({})
 MEMORY = ""
 """What stands for the memory, where otherwise ids of calls stand."""
+NOTHING_RESOLVED: Mapping[str, Tool[..., Any] | None] = MappingProxyType({})
 
 
 class Context(msgspec.Struct, gc=False, frozen=True):
@@ -34,7 +36,7 @@ class Context(msgspec.Struct, gc=False, frozen=True):
     step's share of jitter. `seen` is the usage that the model request under way has reported so far. `others` is what the other
     turns of the tree have used, as of this activation's last save; `None` before the first. With `park_changed` a turn whose agent
     has changed under the same version is parked, until a person lets it go on. `delegates` are the agents, by id, that may get
-    tasks of its plans.
+    tasks of its plans. `resolved` are the tools, by call id, that resolvers have found in this activation, or that nobody knows.
     """
 
     now: int
@@ -48,6 +50,7 @@ class Context(msgspec.Struct, gc=False, frozen=True):
     others: Used | None = None
     park_changed: bool = False
     delegates: Mapping[str, Agent[Any]] = NOBODY
+    resolved: Mapping[str, Tool[..., Any] | None] = NOTHING_RESOLVED
 
 
 class CallModel(msgspec.Struct, gc=False, frozen=True):
@@ -65,7 +68,7 @@ class RunTool(msgspec.Struct, gc=False, frozen=True):
 
 
 class AskPolicy(msgspec.Struct, gc=False, frozen=True):
-    """Ask the approval policies about a call."""
+    """Ask the application about a call: which tool it names, where the agent has none, else whether it may run."""
 
     call_id: str
 
@@ -219,6 +222,12 @@ class Draft:
             if record.id == call_id:
                 return record
         return None
+
+    def tool(self, call: CallRecord) -> Tool[..., Any] | None:
+        """Return the tool of a call, as far as it is known here."""
+        context = self.context
+        found = None if context.agent is None else context.agent.tool(call.name)
+        return context.resolved.get(call.id) if found is None else found
 
     def put(self, record: CallRecord) -> CallRecord:
         """Replace the record of a call."""

@@ -31,6 +31,7 @@ from .messages import (
     StartChild,
     Suspend,
     ToolFailed,
+    ToolResolved,
     ToolReturned,
     TreeKnown,
 )
@@ -77,8 +78,8 @@ def take(draft: Draft, message: Message) -> None:
             calls.not_started(draft, message)
         case DeadlinePassed():
             deadlines.passed(draft)
-        case TreeKnown():
-            pass  # what could not start before the tree's usage was known is looked at again
+        case TreeKnown() | ToolResolved():
+            pass  # what could not start before the tree's usage, or the tool, was known is looked at again
         case HandOff():
             calls.hand_off(draft, message)
         case Fault():

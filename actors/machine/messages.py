@@ -13,6 +13,7 @@ from ..chat import AiMessage, HistoryEntry, Usage, UserMessage
 from ..forms import FormDefinition
 from ..policies import ApprovalDecision, ExecutionPolicy
 from ..record import JsonObject, JsonValue
+from ..tools import Tool
 from ..turn import NOTHING, EffectKind, Failure, Spans, Status, Used
 from ..waits import Receipt, ResumeCommand
 
@@ -144,10 +145,18 @@ class PolicyDecided(msgspec.Struct, gc=False, frozen=True):
 
 
 class PolicyFailed(msgspec.Struct, gc=False, frozen=True):
-    """An approval policy raised."""
+    """An approval policy, or what else of the application was asked about a call, raised."""
 
     call_id: str
     error: Failure
+    what: str = "the approval policy"
+
+
+class ToolResolved(msgspec.Struct, gc=False, frozen=True):
+    """The resolvers have said which tool a call names, if any; from now on it is in the context."""
+
+    call_id: str
+    tool: Tool[..., Any] | None
 
 
 class MemoryRead(msgspec.Struct, gc=False, frozen=True):
@@ -163,11 +172,12 @@ class MemoryFailed(msgspec.Struct, gc=False, frozen=True):
 
 
 class ToolReturned(msgspec.Struct, gc=False, frozen=True):
-    """An attempt of a call came back with a result, as text for the model."""
+    """An attempt of a call came back with a result, as text for the model; `activates` are names of tools that it has activated."""
 
     call_id: str
     attempt: int
     text: str
+    activates: tuple[str, ...] = ()
 
 
 class ToolFailed(msgspec.Struct, gc=False, frozen=True):
@@ -232,6 +242,7 @@ Message: TypeAlias = (
     | ModelFailed
     | PolicyDecided
     | PolicyFailed
+    | ToolResolved
     | MemoryRead
     | MemoryFailed
     | ToolReturned

@@ -32,7 +32,12 @@ def consider(draft: Draft, call: CallRecord) -> None:
     """Decide about a call, ask about it, or answer the model that it is no proper call."""
     agent = draft.context.agent
     assert agent is not None, "only an executor considers calls"
-    tool = agent.tool(call.name)
+    tool = draft.tool(call)
+    if tool is None and agent.hooks.resolvers and call.id not in draft.context.resolved:
+        # which arguments are sensitive is not known yet
+        draft.put(msgspec.structs.replace(call, sensitive=tuple(call.arguments)))
+        draft.actions.append(AskPolicy(call.id))
+        return None
     if tool is None:
         offered = (*plans.definitions(draft.state, agent, draft.context.delegates), *agent.definitions)
         known = ", ".join(sorted(definition.name for definition in offered))
@@ -93,7 +98,7 @@ def decided(draft: Draft, message: PolicyDecided) -> None:
     call, agent = draft.call(message.call_id), draft.context.agent
     if call is None or call.status is not CallStatus.UNDECIDED or draft.state.ending is not None or agent is None:
         return
-    tool = agent.tool(call.name)
+    tool = draft.tool(call)
     if tool is not None:
         decide(draft, call, tool, message.decision)
 
@@ -106,10 +111,10 @@ def failed(draft: Draft, message: PolicyFailed) -> None:
     call = draft.put(msgspec.structs.replace(call, policy_failures=call.policy_failures + 1))
     error: Failure = message.error
     if call.policy_failures >= draft.policy.max_crashes:
-        ending.fail(draft, error.type, f"the approval policy failed for {call.name}: {error.message}")
+        ending.fail(draft, error.type, f"{message.what} failed for {call.name}: {error.message}")
         return
     delay = min(MOST_BACK_OFF, FIRST_BACK_OFF * 2 ** (call.policy_failures - 1))
-    open_retry(draft, call, delay, f"the approval policy failed: {error.message}", call.policy_failures)
+    open_retry(draft, call, delay, f"{message.what} failed: {error.message}", call.policy_failures)
 
 
 def _ask_form(draft: Draft, call: CallRecord, forms: tuple[FormDefinition[Any], ...]) -> None:

@@ -17,6 +17,8 @@ from turnhold.actors.middleware import Middleware, StepEnd, TurnContext
 from turnhold.actors.model import ChatModel, ModelRequest
 from turnhold.actors.policies import ApprovalDecision
 from turnhold.actors.record import JsonValue
+from turnhold.actors.tool_search import ToolSearch
+from turnhold.actors.toolbox import ToolGroup
 from turnhold.actors.tools import Tool, tool
 from turnhold.actors.turn import Status
 from turnhold.actors.view import Page, TurnView
@@ -189,7 +191,22 @@ class Audit(Middleware):
         assert_type(context.services, Services)
         return await proceed()
 
+    def resolve(self, turn: TurnContext[Services], name: str) -> Tool[..., Any] | None:
+        return plain if name in turn.active_tools else None
 
+
+class Catalogue(Middleware):
+    async def resolve(self, turn: TurnContext[Any], name: str) -> Tool[..., Any] | None:
+        return None
+
+
+async def at_night(turn: TurnContext[Services]) -> bool:
+    return turn.services.rate > 1
+
+
+groups = [ToolGroup("night", [plain], when=at_night), ToolGroup("day", [plain], when=lambda turn: turn.tenant == "acme")]
+assert_type(Agent("grouped", model=Model(), tool_groups=groups).tool_groups, tuple[ToolGroup, ...])
+assert_type(Agent("searching", model=Model(), middleware=[ToolSearch([plain, Desk().book]), Catalogue()]), Agent[str])
 assert_type(Agent("audited", model=Model(), middleware=[Audit()]), Agent[str])
 assert_type(Agent("audited", model=Model(), middleware=(Audit(), Middleware())).middleware, tuple[Middleware, ...])
 
