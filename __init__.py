@@ -4,7 +4,7 @@ from .actors import compressors
 from .actors.agent import Agent
 from .actors.cards import ActionMessage, CardStatus, FormMessage
 from .actors.chat import AiMessage, ChatMessage, Part, SystemMessage, ToolCall, ToolMessage, Usage, UserMessage
-from .actors.compressors import CompressionContext, Compressor
+from .actors.compression import CompressionContext, Compressor
 from .actors.context import NoToolContext, ToolContext
 from .actors.errors import (
     AgentNotFound,
@@ -13,6 +13,7 @@ from .actors.errors import (
     ArgumentsInvalid,
     CommandIdReused,
     CommandRefused,
+    CompressionFailed,
     ContextTooLong,
     ConversationBusy,
     FormDeclined,
@@ -52,6 +53,7 @@ from .actors.errors import (
 )
 from .actors.events import Event, EventType
 from .actors.forms import FormDefinition, user_input_tool
+from .actors.incremental import CompressionPending, CompressionState, CompressionStates
 from .actors.loader import AgentLoader, InMemoryAgentLoader
 from .actors.memory import ChatMemory, MemoryMessage
 from .actors.middleware import Middleware, NoTurnContext, StepEnd, TurnContext
@@ -90,6 +92,10 @@ __all__ = [
     "CommandRefused",
     "CommandType",
     "CompressionContext",
+    "CompressionFailed",
+    "CompressionPending",
+    "CompressionState",
+    "CompressionStates",
     "Compressor",
     "ContextTooLong",
     "ContextWindow",

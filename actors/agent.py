@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar, final, overload
 
 from .chat import ChatMessage
-from .compressors import Compressor, check_compressor
+from .compression import Compressor, check_compressor
 from .digest import definition_digest
 from .errors import InvalidDefinition
 from .middleware import Hooks, Middleware, checked_middleware, hooks_of

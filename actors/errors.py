@@ -310,6 +310,10 @@ class QuotaExhausted(ModelRefused):
     """The account has no quota left."""
 
 
+class CompressionFailed(TurnholdError):
+    """A conversation could not be compressed; its state is what it was."""
+
+
 class FormRequired(BaseException):
     """Leaves a tool that needs a form, before any side effect. Not an `Exception`, so that no tool code swallows it.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..actors.agent import Agent
 from ..actors.chat import CallEdited, ChatMessage, HistoryEntry, SystemMessage, Usage
-from ..actors.compressors import CompressionContext, Compressor, compress
+from ..actors.compression import CompressionContext, Compressor, compress
 from ..actors.errors import StoreUnavailable
 from ..actors.history import readable
 from ..actors.record import duration

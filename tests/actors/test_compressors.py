@@ -22,7 +22,7 @@ from turnhold import (
     UserMessage,
     compressors,
 )
-from turnhold.actors.compressors import check_compressor, checked, compress
+from turnhold.actors.compression import check_compressor, checked, compress
 from turnhold.actors.tokens import estimated, tokens_of, usage_of
 from turnhold.testing import ScriptedModel
 
