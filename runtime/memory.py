@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from ..actors.agent import Agent
 from ..actors.chat import AiMessage, ChatMessage
 from ..actors.errors import SnapshotCorrupt, StoreUnavailable
 from ..actors.history import answered, readable
+from ..actors.incremental import Incremental
 from ..actors.machine import messages as m
 from ..actors.machine.draft import Draft
 from ..actors.memory import ChatMemory, MemoryMessage
 from ..actors.window import recalled, select, suffices
 from ..store import base, codec
 from . import inputs
+from .condensing import MOST, PAGE, Pages, condensed
 from .guard import TimeLimit, failure_of, stray
 from .host import Host
 from .log import log
@@ -24,10 +26,7 @@ if TYPE_CHECKING:
     from .actor import Actor
 
 T = TypeVar("T")
-PAGE, MOST = 64, 10_000
 PATIENCE = 30.0
-Pages: TypeAlias = Callable[[str | None, int], Awaitable[tuple[list[MemoryMessage], str | None]]]
-"""Gives messages before an id, the oldest first, and the id before which there are more, if there are."""
 
 
 async def within(host: Host, work: Awaitable[T]) -> T:
@@ -59,7 +58,10 @@ async def recollect(actor: Actor) -> m.Message:
         if own is not None:
             await host.relay.pass_on(conversation)
         pages = _built_in(host, conversation) if own is None else _pages_of(host, own, conversation)
-        return m.MemoryRead(tuple(await _recalled(pages, readable(state.opening or []), actor.executor)))
+        opening, compressor = readable(state.opening or []), actor.executor.compressor
+        if isinstance(compressor, Incremental):
+            return await condensed(actor, compressor, pages, conversation, opening)
+        return m.MemoryRead(tuple(await _recalled(pages, opening, actor.executor)))
     except StoreUnavailable:
         raise
     except BaseException as error:

@@ -160,9 +160,10 @@ class ToolResolved(msgspec.Struct, gc=False, frozen=True):
 
 
 class MemoryRead(msgspec.Struct, gc=False, frozen=True):
-    """What the turn's conversation remembers, as far as its agent's model will see it; oldest first."""
+    """What the turn's conversation remembers, as far as its agent's model will see it; oldest first. `spent` are tokens it took."""
 
     messages: tuple[HistoryEntry, ...] = ()
+    spent: Usage = Usage()
 
 
 class MemoryFailed(msgspec.Struct, gc=False, frozen=True):

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ..agent import Agent
-from ..chat import HistoryEntry, SystemMessage
+from ..chat import HistoryEntry, SystemMessage, Usage
 from ..turn import Recollection
 from ..waits import SuspensionType
 from .draft import DEFAULT_POLICY, MEMORY, AskMemory, Draft
@@ -59,8 +59,10 @@ def _later(draft: Draft) -> bool:
 
 
 def read(draft: Draft, message: MemoryRead) -> None:
-    """The memory has been read."""
+    """The memory has been read; what that has cost counts, also of a turn that ends."""
     agent = draft.context.agent
+    if message.spent != Usage():
+        draft.state.usage = draft.state.usage + message.spent
     if _asked(draft) is not None and agent is not None:
         draft.progress = True
         begin(draft, agent, message.messages)
