@@ -41,7 +41,7 @@ def opened(state: TurnState, wait: OpenWait, call: CallRecord) -> Card:
             expires_at=expires,
             metadata=metadata,
         )
-    number = len(call.forms or {})
+    number = len(call.forms or {}) + len(call.declined or {})
     return FormMessage(
         message_id=f"{state.turn_id}:input:{call.id}" + (f":{number + 1}" if number else ""),
         turn_id=state.turn_id,

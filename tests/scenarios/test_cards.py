@@ -14,6 +14,7 @@ from turnhold import (
     CardStatus,
     CommandType,
     ExecutionPolicy,
+    FormDeclined,
     FormDefinition,
     FormMessage,
     MemoryMessage,
@@ -243,6 +244,29 @@ async def test_several_cards_of_a_call(lab: Lab, desk: Desk) -> None:
     ]
     assert [each.status for each in found] == [CardStatus.APPROVED, CardStatus.SUBMITTED, CardStatus.SUBMITTED]
     assert [each.data for each in found[1:]] == [ULM, 0]
+
+
+async def test_declined_and_asked_for_another(lab: Lab, desk: Desk) -> None:
+    """A tool that hears of a decline and asks for something else has a card for each form."""
+    seat = FormDefinition("seat", description="x", schema={"type": "string"}, tell_decline=True)
+    meal = FormDefinition("meal", description="x", schema={"type": "string"}, tell_decline=True)
+
+    async def book(context: Any, _: Any) -> str:
+        try:
+            return context.form(seat)
+        except FormDeclined:
+            return context.form(meal)
+
+    shop = agent(call("refund"), "done", tools=[desk.tool(body=book)])
+    runtime = await lab.runtime(shop)
+    turn, wait = await waiting(runtime, shop, conversation="c")
+    (wait,) = (await turn.resume(ResumeCommand.decline(wait, "none free", by="eve"))).open_waits
+    assert (await turn.resume(ResumeCommand.submit_form(wait, "soup"))).status is Status.COMPLETED
+
+    first, second = await cards(runtime)
+    assert (first.status, first.reason, first.operator, first.data) == (CardStatus.DECLINED, "none free", "eve", None)
+    assert (second.status, second.data, second.form_key) == (CardStatus.SUBMITTED, "soup", "meal")
+    assert second.message_id == f"{first.message_id}:2"
 
 
 @pytest.mark.parametrize("data", [None, False, "", 0, {}, []])

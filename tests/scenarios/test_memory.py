@@ -188,6 +188,26 @@ async def test_edited_calls(lab: Lab, desk: Desk) -> None:
     assert seen[2].content.startswith("[A person (ann) edited")
 
 
+@pytest.mark.parametrize("edited", [(1,), (3,), (1, 3), (3, 1)])
+async def test_edits_between_results(lab: Lab, desk: Desk, edited: tuple[int, ...]) -> None:
+    """The right reply is replaced, whatever results and edits of its calls stand behind it already, and in whatever order."""
+    gated = [desk.tool(f"t{n}", approval=bool(n % 2)) for n in range(4)]
+    shop = agent(call("t0"), [call(f"t{n}", amount=n) for n in range(4)], "done", tools=gated)
+    runtime = await lab.runtime(shop)
+    turn = await runtime.start(shop, "one", conversation="c")
+    waits = {int(wait.correlation_id[-1]): wait for wait in (await turn.settle()).open_waits if wait.correlation_id}
+    for number in (*edited, *({1, 3} - {*edited})):
+        arguments = {"amount": 10 * number} if number in edited else None
+        await turn.submit(ResumeCommand.approve_tool(waits[number], arguments=arguments, by="ann"))
+        await lab.idle()
+
+    assert (await turn.view()).status is Status.COMPLETED
+    replies = [each for each in shown(await entries(runtime)) if isinstance(each, AiMessage)]
+    assert [each.edited_by for each in replies[0].tool_calls] == [None]
+    assert [each.edited_by for each in replies[1].tool_calls] == [("ann" if n in edited else None) for n in range(4)]
+    assert shown(await entries(runtime)) == await turn.history()
+
+
 async def test_only_roots_are_remembered(lab: Lab) -> None:
     """What a child says to itself is not in the conversation; its outcome is, as the result of its call."""
     child = agent("child done", id="child")
