@@ -16,13 +16,16 @@ from typing import Any
 import msgspec
 
 from turnhold import (
+    ActionMessage,
     Agent,
     AiMessage,
     Budget,
+    CardStatus,
     CommandType,
     Effect,
     ExecutionPolicy,
     FormDefinition,
+    FormMessage,
     ModelRateLimited,
     Part,
     PlanningPolicy,
@@ -31,8 +34,11 @@ from turnhold import (
     RetryPolicy,
     Runtime,
     Status,
+    SystemMessage,
+    ToolCall,
     ToolContext,
     ToolError,
+    ToolMessage,
     TurnRef,
     Usage,
     UserMessage,
@@ -228,7 +234,10 @@ async def running(writer: Writer) -> None:
                 "later", UserMessage("Hi", (Part("file", "https://x/y"),)), metadata={"a": 1}, conversation="c3"
             )
             writer.write("started_elsewhere", turn.id, (await turn.view()).to_dict())
-            await asyncio.gather(blocker.cancel(), front.turn(turn.id).cancel())
+            given = [UserMessage("Hi"), AiMessage("Hello.")]
+            queued = await front.start("later", "And?", conversation="c3", when_busy="queue", history=given)
+            writer.write("queued", queued.id, (await queued.view()).to_dict())
+            await asyncio.gather(blocker.cancel(), front.turn(turn.id).cancel(), queued.cancel())
 
 
 def messages() -> None:
@@ -257,7 +266,25 @@ def messages() -> None:
     ]
     mail: list[Any] = [m.Resume(command), *(m.Resume(ResumeCommand(type=kind)) for kind in CommandType), m.Suspend("Which?"), child]
     mail += [m.ChildEnded(child.child_id, "a", Status.FAILED, {"x": 1}, Failure("E", "e"))]
-    for name, items in (("mail", mail), ("outcomes", [Accepted(receipt), Noted(), *refusals])):
+    card: Any = {
+        "message_id": "m",
+        "turn_id": turn,
+        "action_id": f"{turn}/c/1",
+        "content": "May it run?",
+        "assignee": "desk",
+        "call": ToolCall("c", "refund", {"amount": 1}, edited_by="ann"),
+        "expires_at": at,
+        "operator": "ann",
+        "reason": "ä",
+        "ended_at": at,
+        "metadata": {"answer": {"n": 1}},
+    }
+    said: list[Any] = [UserMessage("Hi", (Part("file", "https://x/y"),)), UserMessage("yes", kind="answer"), SystemMessage("x")]
+    said += [AiMessage("", (ToolCall("c", "refund", {"a": [1]}, edited_by="ann"),), "why", Usage(1, 2)), ToolMessage("c", "done")]
+    said += [ActionMessage(**card, status=status) for status in CardStatus]
+    said += [ActionMessage(**card, actions=(CommandType.APPROVE_TOOL, CommandType.REJECT_TOOL))]
+    said += [FormMessage(**card, status=CardStatus.SUBMITTED, form_key="k", schema={"type": "object"}, data={"x": None})]
+    for name, items in (("mail", mail), ("outcomes", [Accepted(receipt), Noted(), *refusals]), ("memory", said)):
         path = CORPUS / f"{name}.list"
         if not path.exists():
             path.write_bytes(msgspec.msgpack.encode([msgspec.msgpack.encode(item) for item in items]))

@@ -20,6 +20,7 @@ from turnhold.actors.machine.messages import Activated
 from turnhold.actors.turn import SCHEMA, TurnState
 from turnhold.actors.view import view_of
 from turnhold.store import codec
+from turnhold.store.records import MemoryEntry
 
 CORPUS = Path(__file__).parent / "corpus"
 TURNS = sorted(path.stem for path in CORPUS.glob("*.turn"))
@@ -86,7 +87,14 @@ def test_what_lies_beside(name: str) -> None:
         assert unanswered(messages) == []
 
 
-@pytest.mark.parametrize(("name", "decode"), [("mail", codec.decode_mail), ("outcomes", codec.decode_outcome)])
+def remembered(_: str, body: bytes) -> Any:
+    entry = MemoryEntry("m", body, shown=True, place=1, version=0, change=1, at=0)
+    return codec.decode_remembered(entry).message
+
+
+@pytest.mark.parametrize(
+    ("name", "decode"), [("mail", codec.decode_mail), ("outcomes", codec.decode_outcome), ("memory", remembered)]
+)
 def test_messages_and_answers(name: str, decode: Any) -> None:
     """Every kind of message and of answer that may lie in a store can be read."""
     bodies = msgspec.msgpack.decode((CORPUS / f"{name}.list").read_bytes())
