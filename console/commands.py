@@ -15,7 +15,7 @@ from ..actors.turn import Status
 from ..actors.waits import ResumeCommand
 from ..runtime.runtime import Runtime
 from ..store.urls import open_store
-from .render import coloured_status, message_lines, receipt_text, timeline, view_lines, wait_lines, when
+from .render import coloured_status, entry_lines, message_lines, receipt_text, timeline, view_lines, wait_lines, when
 from .terminal import Terminal, aligned, plain
 
 Command = Callable[[argparse.Namespace, Terminal], Coroutine[Any, Any, int]]
@@ -143,6 +143,29 @@ async def show(options: argparse.Namespace, terminal: Terminal) -> int:
     return 0
 
 
+async def conversation(options: argparse.Namespace, terminal: Terminal) -> int:
+    """Show a conversation: which turn is open, which wait, and what the store remembers of it."""
+    async with node(options.url) as runtime:
+        found = runtime.conversation(options.id)
+        messages = await found.messages(options.limit, options.before)
+        open_turn, queued = await found.open_turn(), await found.queued()
+    if options.json:
+        _print_json(terminal, tuple(messages))
+        return 0
+    if open_turn is not None:
+        terminal.line(f"open    {open_turn.id}")
+    for turn in queued:
+        terminal.line(f"queued  {turn.id}")
+    for entry in messages:
+        terminal.lines(entry_lines(terminal, entry))
+    if not messages:
+        terminal.line("Nothing is remembered.")
+    elif len(messages) == options.limit:
+        terminal.line()
+        terminal.line(f"There may be more: --before {plain(messages[0].id)}")
+    return 0
+
+
 async def answer(options: argparse.Namespace, terminal: Terminal) -> int:
     """Answer a wait and print the receipt."""
     command = _command(options)
@@ -229,6 +252,7 @@ COMMANDS: dict[str, Command] = {
     "inbox": inbox,
     "turns": turns,
     "show": show,
+    "conversation": conversation,
     "answer": answer,
     "cancel": cancel,
     "mcp": mcp,

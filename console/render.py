@@ -8,8 +8,10 @@ from typing import Final
 
 import msgspec
 
+from ..actors.cards import ActionMessage, FormMessage
 from ..actors.chat import AiMessage, ChatMessage, ToolCall, ToolMessage, UserMessage
 from ..actors.events import Event, EventType
+from ..actors.memory import MemoryMessage
 from ..actors.record import JsonObject, JsonValue
 from ..actors.turn import Status
 from ..actors.view import TurnView
@@ -181,3 +183,13 @@ def message_lines(terminal: Terminal, message: ChatMessage) -> list[str]:
     if isinstance(message, AiMessage):
         lines += [f"{INDENT}{role if not text else '':<9}  {terminal.fit(call_text(call), 13)}" for call in message.tool_calls]
     return lines
+
+
+def entry_lines(terminal: Terminal, entry: MemoryMessage) -> list[str]:
+    """Return one entry of a conversation."""
+    message = entry.message
+    if not isinstance(message, ActionMessage | FormMessage):
+        return message_lines(terminal, message)
+    who = f" by {message.operator}" if message.operator else ""
+    why = f": {message.reason}" if message.reason else ""
+    return [f"{INDENT}{'card':<9}  {terminal.fit(f'{message.status.value}{who}{why}  {message.content}', 13)}"]

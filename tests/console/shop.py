@@ -65,6 +65,17 @@ class Shop:
 
         return asyncio.run(start())
 
+    def talk(self, conversation: str, *inputs: str) -> list[str]:
+        """Start turns in a conversation, each behind the one before; return their ids."""
+
+        async def start() -> list[str]:
+            async with Runtime(self.url, agents=[agent_of(ScriptedModel(*REFUND))]) as runtime:
+                first = await runtime.run("shop", inputs[0], conversation=conversation, timeout=20)
+                more = [await runtime.start("shop", text, conversation=conversation, when_busy="queue") for text in inputs[1:]]
+                return [first.id, *(turn.id for turn in more)]
+
+        return asyncio.run(start())
+
     def go_on(self, turn_id: str, *replies: Reply) -> TurnView:
         """Let a process that runs the agent go on with a turn."""
 

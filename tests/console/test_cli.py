@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from turnhold import Receipt, Status, Suspension, TurnView
+from turnhold import MemoryMessage, Receipt, Status, Suspension, TurnView
 from turnhold.console.cli import main
 from turnhold.models import call
 
@@ -48,6 +48,27 @@ def test_json_is_one_record_a_line(shop: Shop) -> None:
     assert shown[0]["id"] == view.id
     assert [each["role"] for each in shown if "role" in each] == ["system", "user", "assistant"]
     assert [each["sequence"] for each in shown if "sequence" in each] == list(range(1, 8))
+
+
+def test_a_conversation(shop: Shop) -> None:
+    """`conversation` shows the open turn, the queued ones, and what is remembered, cards included, page by page."""
+    first, second = shop.talk("c-1", "Please help", "And then?")
+    code, out, err = shop.run("conversation", "c-1")
+
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[:2] == [f"open    {first}", f"queued  {second}"]
+    assert [line.split()[:2] for line in lines[2:]] == [
+        ["user", "Please"],
+        ["assistant", 'refund(order_id="O-1",'],
+        ["card", "PENDING"],
+    ]
+    entries = [MemoryMessage.from_dict(json.loads(line)) for line in shop.run("conversation", "c-1", "--json")[1].splitlines()]
+    assert [entry.shown for entry in entries] == [True, True, False]
+    page = shop.run("conversation", "c-1", "--limit", "1")[1].splitlines()
+    assert page[-1] == f"There may be more: --before {entries[2].id}"
+    assert "Please help" in shop.run("conversation", "c-1", "--limit", "1", "--before", entries[1].id)[1]
+    assert shop.run("conversation", "nobody")[1] == "Nothing is remembered.\n"
 
 
 def test_listings_filter_and_page(shop: Shop) -> None:
