@@ -177,7 +177,7 @@ async def planned(request: Any) -> Any:
     """Make a plan; of its tasks the first is done, the second is not."""
     if any(each.name == "create_task_plan" for each in request.tools):
         names: Any = {"a": [], "b": [], "c": ["a", "b"]}
-        tasks = [{"id": name, "title": name, "description": name, "dependsOn": after} for name, after in names.items()]
+        tasks: Any = [{"id": name, "title": name, "description": name, "dependsOn": after} for name, after in names.items()]
         return call("create_task_plan", goal="all of it", tasks=tasks)
     if "Task: a" in request.messages[-1].content:
         return "a done"
