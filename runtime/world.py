@@ -7,7 +7,7 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Protocol, TypeVar
 
 import anyio.to_thread
@@ -53,6 +53,10 @@ class Clock(Protocol):
         """Count work outside of the loop (threads), so that a virtual clock knows when all is idle."""
         ...
 
+    async def during(self, work: Awaitable[T]) -> T:
+        """Await something; time that stands still passes meanwhile, as far as that needs it."""
+        ...
+
 
 class SystemClock:
     """The clocks of this machine."""
@@ -63,6 +67,10 @@ class SystemClock:
     def wall(self) -> float:
         """Return the wall clock in seconds since 1970."""
         return time.time()
+
+    async def during(self, work: Awaitable[T]) -> T:
+        """Await something."""
+        return await work
 
     def monotonic(self) -> float:
         """Return seconds since some start; counts the time in which the machine sleeps, where the system can tell."""

@@ -7,17 +7,24 @@ import heapq
 import math
 import random
 import types
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from datetime import UTC, datetime, timedelta
-from typing import final
+from typing import TypeVar, final
 
 from ..actors.record import Seconds, duration
+from ..runtime.world import World
 
+T = TypeVar("T")
 START = datetime(2030, 1, 1, tzinfo=UTC)
 _QUIET = 5  # spins of the loop with nothing ready that count as idle
 _BLIND = 200  # the same on a loop that does not tell what is ready
 _SLACK = 2  # microseconds: sums of floats miss their mark by a hair
+_DAY = 86_400_000_000  # microseconds
 _STUCK = 10_000  # timers at one instant that count as a livelock
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    return await work
 
 
 @types.coroutine
@@ -209,6 +216,23 @@ class VirtualClock:
             callback()
             await time.idle(threads=threads)
         time.now = max(time.now, end)
+
+    async def during(self, work: Awaitable[T]) -> T:
+        """Await something while time passes, from timer to timer, as far as that needs it; threads are not waited for.
+
+        :raises TimeoutError: if a day of virtual time is not enough.
+        """
+        task, time = World(self).spawn(_awaited(work), "during"), self.time
+        end = time.now + _DAY
+        try:
+            await self.idle(threads=False)
+            while not task.done() and not time.driven and (due := time.next()) is not None:
+                if due > end:
+                    raise TimeoutError(f"not over at {self.now()}, a day later")
+                await self.advance(max(0, due - time.now) / 1e6, threads=False)
+            return await task
+        finally:
+            task.cancel()
 
     async def idle(self, *, threads: bool = True) -> None:
         """Let everything run that can run without time passing."""

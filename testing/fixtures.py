@@ -35,5 +35,6 @@ class RuntimeFactory:
 @pytest.fixture
 async def turnhold_runtime(virtual_clock: VirtualClock) -> AsyncGenerator[Callable[..., Any]]:
     """Open runtimes on the virtual clock, each with the arguments of a Runtime; they are left at the end of the test."""
-    async with AsyncExitStack() as stack:
-        yield RuntimeFactory(virtual_clock, stack)
+    stack = AsyncExitStack()
+    yield RuntimeFactory(virtual_clock, stack)
+    await virtual_clock.during(stack.aclose())

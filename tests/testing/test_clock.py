@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from turnhold import Runtime
-from turnhold.testing import VirtualClock
+from turnhold import Agent, Runtime, tool
+from turnhold.testing import ScriptedModel, VirtualClock, call
 
 
 async def test_time_stands_still() -> None:
@@ -143,3 +143,55 @@ async def test_a_seed_repeats_the_ids() -> None:
 
     assert await name(7) == await name(7)
     assert await name(None) != await name(None)
+
+
+async def test_waiting_while_time_passes() -> None:
+    """`during` moves the time as far as what is awaited needs it, and no further; what it raises is raised."""
+    clock = VirtualClock()
+
+    async def work() -> str:
+        for _ in range(3):
+            over = asyncio.get_running_loop().create_future()
+            clock.call_later(2, lambda over=over: over.set_result(None))
+            await over
+        return "done"
+
+    async def wrong() -> None:
+        raise LookupError
+
+    clock.call_later(200_000, lambda: None)
+    assert (await clock.during(work()), clock.monotonic()) == ("done", 6)
+    with pytest.raises(LookupError):
+        await clock.during(wrong())
+    with pytest.raises(TimeoutError):
+        await clock.during(asyncio.get_running_loop().create_future())
+
+
+@pytest.mark.parametrize("error", [AssertionError, asyncio.CancelledError])
+async def test_a_test_that_fails_while_a_call_runs_ends(error: type[BaseException]) -> None:
+    """Nobody moves the clock any more when an exception leaves a Runtime: its drain takes place all the same."""
+    clock, ended = VirtualClock(), asyncio.Event()
+
+    @tool
+    async def endless() -> None:
+        """Never end by itself."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    agent = Agent("a", model=ScriptedModel(call("endless"), "done"), tools=[endless])
+    turns: list[str] = []
+
+    async def failing() -> None:
+        async with Runtime("memory://left", agents=[agent], clock=clock, drain=20) as runtime:
+            turns.append((await runtime.start(agent, "hi")).id)
+            await clock.advance(1)
+            raise error
+
+    with pytest.raises(error):
+        await failing()
+    assert ended.is_set()
+    assert clock.monotonic() == 21
+    async with Runtime("memory://left", execute=False, clock=clock) as runtime:
+        assert (await runtime.turn(turns[0]).view()).owner is None  # it was handed off, not lost
