@@ -285,3 +285,4 @@ class TurnState(msgspec.Struct, gc=False, array_like=True, omit_defaults=True):
     plan: Plan | None = None
     recollection: Recollection | None = None
     active_tools: tuple[str, ...] = ()
+    questions: list[str] = []

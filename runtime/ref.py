@@ -136,8 +136,10 @@ class TurnRef(Generic[Out]):
     async def suspend(self, message: str) -> None:
         """Ask a plain question; it is opened when the calls in flight have ended, before the model is asked again.
 
-        A later question replaces one that is not open yet.
+        Questions are asked one after the other, each when the one before it has been answered; the same text sent again while it is
+        not open yet is one question.
 
+        :raises CommandRefused: if sixteen questions stand behind the next one.
         :raises TurnClosed: if the turn has ended.
         :raises TurnNotFound: if there is no such turn.
         """

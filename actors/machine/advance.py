@@ -190,7 +190,7 @@ def _model(draft: Draft) -> None:
     if state.question is not None and not _held(draft):
         state.request = None
         open_question(draft, state.question)
-        state.question = None
+        state.question = state.questions.pop(0) if state.questions else None
     if _held(draft):
         return
     if state.request is None:

@@ -24,6 +24,9 @@ from .messages import ChildEnded, StartChild, Suspend
 from .policy import refuse
 from .waiting import open_called, open_child
 
+MAX_QUESTIONS = 16
+"""How many plain questions may stand behind the next one."""
+
 
 def _closed(draft: Draft) -> Refusal | None:
     state = draft.state
@@ -42,10 +45,17 @@ def _stop_model(draft: Draft) -> None:
 
 
 def suspend(draft: Draft, message: Suspend) -> Outcome:
-    """Ask a plain question when the calls in flight have ended."""
+    """Ask a plain question when the calls in flight have ended, and those before it have been answered."""
+    state = draft.state
     if (refusal := _closed(draft)) is not None:
         return refusal
-    draft.state.question = message.message
+    if message.message not in (state.question, *state.questions):  # else it was sent again
+        if len(state.questions) >= MAX_QUESTIONS:
+            return Refusal("CommandRefused", f"turn {state.turn_id} has {MAX_QUESTIONS} questions to ask; there may be no more")
+        if state.question is None:
+            state.question = message.message
+        else:
+            state.questions.append(message.message)
     _stop_model(draft)
     return Noted()
 

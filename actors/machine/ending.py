@@ -60,7 +60,7 @@ def begin(draft: Draft, status: Status) -> None:
         if call is not None:  # "not finished" would be a guess, and an invitation to call it again
             text = texts.failed("outcome_unknown", "The call was in doubt when the turn ended; its outcome is unknown.")
             draft.put(msgspec.structs.replace(call, status=CallStatus.DONE, result=text))
-    state.question = None
+    state.question, state.questions = None, []
     stop_model(draft)
     _cancel_children(draft, status)
     for call in list(state.calls):
@@ -109,7 +109,7 @@ def finish(draft: Draft, status: Status, output: JsonValue = None) -> None:
         draft.close(wait, Effect.SUPERSEDED)
     _cancel_children(draft, status)
     results, state.calls, state.flushed, state.call_marks = len(state.calls), [], 0, b""
-    state.question, state.request, state.ending = None, None, None
+    state.question, state.questions, state.request, state.ending = None, [], None, None
     rest(state, draft.context.now)
     state.children, state.arrived = [], []
     state.status, state.phase, state.final_output = status, Phase.FINISHED, output

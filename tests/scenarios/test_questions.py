@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from turnhold import (
+    CommandRefused,
     Effect,
     Phase,
     ResumeCommand,
@@ -127,6 +128,43 @@ async def test_question_while_a_tool_runs(lab: Lab, desk: Desk) -> None:
 
     assert talk(model_of(shop).requests[-1].messages) == ["user: hi", "assistant -> refund", "call_1_0 = refunded", "user: yes"]
     assert view.final_output == "done"
+
+
+async def test_questions_in_a_row(lab: Lab, desk: Desk) -> None:
+    """DESIGN 4: no question is lost: a second one is asked when the first has been answered; the model sees both answers."""
+    gate = Gate()
+    shop = agent(call("refund"), "done", tools=[desk.tool(gate=gate)])
+    runtime = await lab.runtime(shop)
+    turn = await runtime.start(shop, "hi")
+    await lab.idle()
+    for text in ("Sure?", "Which account?", "Which account?"):
+        await turn.suspend(text)
+    gate.open()
+
+    asked: list[str] = []
+    while (view := await turn.settle()).open_waits:
+        (wait,) = view.open_waits
+        asked.append(str(wait.message))
+        await turn.submit(ResumeCommand.user_input(f"answer {len(asked)}", wait=wait))
+
+    assert asked == ["Sure?", "Which account?"]
+    assert talk(model_of(shop).requests[-1].messages)[-2:] == ["user: answer 1", "user: answer 2"]
+    assert view.final_output == "done"
+
+
+async def test_too_many_questions(lab: Lab, desk: Desk) -> None:
+    """What stands behind the next question is bounded; what is refused is not asked, and a cancel ends them all."""
+    shop = agent(call("refund"), "done", tools=[desk.tool(gate=Gate(), cancellable=True)])
+    runtime = await lab.runtime(shop)
+    turn = await runtime.start(shop, "hi")
+    await lab.idle()
+    for number in range(17):
+        await turn.suspend(f"question {number}?")
+
+    with pytest.raises(CommandRefused, match="16 questions"):
+        await turn.suspend("one more?")
+    assert (await turn.cancel()).open_waits == ()
+    assert (await turn.view()).status is Status.CANCELLED
 
 
 async def test_question_to_a_closed_turn(lab: Lab) -> None:
