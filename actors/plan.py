@@ -1,6 +1,7 @@
 """Plans: the tasks into which a model splits its work, as they are stored and as their readers see them.
 
-A stored plan is bounded: what a model writes into it by `checks.MAX_DATA`, the results of its tasks by `MAX_RESULTS` together.
+A stored plan is bounded: what a model writes into it, changes included, by `checks.MAX_DATA`, the results of its tasks by
+`MAX_RESULTS` together.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class Plan(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_defaults
     """A plan as it is stored.
 
     `policy` is the one it was made under, without its instructions. `call` is the call that will get the outcome of what runs now,
-    empty while nothing may run. `tried`: the last result has been tried as the turn's answer.
+    empty while nothing may run. `tried`: the last result is no answer to the turn (any more): it has been tried, or somebody has
+    spoken since.
     """
 
     id: str
@@ -132,6 +134,13 @@ class Plan(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_defaults
             return False
         revisable = policy.task_revision_allowed and self.having(TaskStatus.PENDING)
         return bool(revisable) or (policy.task_append_allowed and len(self.tasks) < policy.max_tasks)
+
+    def written(self) -> int:
+        """Return how many bytes of it the model has written."""
+        texts = [self.goal]
+        for task in self.tasks:
+            texts += (task.id, task.title, task.description, task.expected_output or "", *task.depends_on)
+        return sum(len(text.encode()) for text in texts)
 
     def last_result(self) -> str | None:
         """Return the newest result that is not empty."""

@@ -187,6 +187,7 @@ def _model(draft: Draft) -> None:
         draft.append(UserMessage(text, kind="child"))
     if state.arrived:
         state.arrived = []
+        planning.spoken(draft)
     if state.question is not None and not _held(draft):
         state.request = None
         open_question(draft, state.question)

@@ -13,7 +13,7 @@ from ..record import JsonObject, JsonValue
 from ..results import result_text
 from ..turn import CallRecord, CallStatus, Decline, OpenWait
 from ..waits import CommandType, Effect, Receipt, ResumeCommand
-from . import calls, texts
+from . import calls, planning, texts
 from .draft import Accepted, Draft, Outcome, Refusal
 from .messages import Received
 from .replies import digest_of
@@ -197,6 +197,7 @@ def _reject(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> None:
 
 def _answer(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> None:
     draft.append(UserMessage(asked.text, kind="answer"))
+    planning.spoken(draft)
 
 
 def _submit(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> None:

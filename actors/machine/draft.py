@@ -139,7 +139,7 @@ class Draft:
     place again and the reply as the conversation is to show it (added by the owner, who can read it).
 
     `starting` are children that the save will create; `children` are they, ready to be stored. `asks_tree`: something could start,
-    but first a save has to bring back what the tree has used.
+    but first a save has to bring back what the tree has used. `too_large`: what the turn came to had no room in a save.
     """
 
     __slots__ = (
@@ -163,6 +163,7 @@ class Draft:
         "reply",
         "starting",
         "state",
+        "too_large",
         "took_cancel",
     )
 
@@ -192,6 +193,7 @@ class Draft:
         self.known = 0
         self.edited: tuple[int, tuple[CallEdited, ...]] | None = None
         self.reply: tuple[int, AiMessage] | None = None
+        self.too_large = False
 
     @property
     def policy(self) -> ExecutionPolicy:

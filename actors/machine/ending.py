@@ -87,6 +87,8 @@ def conclude(draft: Draft) -> None:
     state = draft.state
     assert state.ending is not None
     running = [call for call in state.calls if call.status is CallStatus.RUNNING]
+    if draft.too_large:
+        plans.shorten(draft)
     ours = [call for call in running if call.activation == draft.context.activation]
     if ours and draft.context.now < state.ending_at + draft.context.cancel_grace:
         state.status = Status.RUNNING
@@ -162,7 +164,7 @@ def _closing(draft: Draft, call: CallRecord, reason: str) -> str:
     if call.result is not None:
         return call.result
     plan = draft.state.plan
-    if plan is not None and plan.call == call.id:  # what its tasks have done is done
+    if plan is not None and plan.call == call.id and not draft.too_large:  # what its tasks have done is done
         return plans.outcome(plan, texts.fill(draft.policy.interrupted_turn_message_template, reason, draft.state.turn_id))
     if call.status is CallStatus.RUNNING:
         data: JsonObject = {"toolCallId": call.id, "toolName": call.name, "outcome": "unknown"}

@@ -83,6 +83,7 @@ def take(draft: Draft, message: Message) -> None:
         case HandOff():
             calls.hand_off(draft, message)
         case Fault():
+            draft.too_large = message.error.type == "SnapshotTooLarge"
             ending.fail(draft, message.error.type, message.error.message)
 
 

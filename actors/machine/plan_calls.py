@@ -13,6 +13,7 @@ from ..errors import ArgumentsInvalid
 from ..plan import UNDONE, Plan, PlannedTask, PlanStatus, TaskStatus
 from ..policies import PlanningPolicy
 from ..record import JsonObject
+from ..schema import MAX_FAULTS, MAX_TEXT
 from ..tools import CREATE_PLAN, UPDATE_PLAN
 
 P = TypeVar("P")
@@ -38,7 +39,7 @@ class _Updated(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Faults:
-    """Collects what is wrong with a plan."""
+    """Collects what is wrong with a plan: the first 20 faults, each in 300 characters, whatever the plan is."""
 
     def __init__(self, call: str) -> None:
         self._call = call
@@ -50,15 +51,15 @@ class _Faults:
             found = msgspec.convert(arguments, kind)
         except msgspec.ValidationError as error:
             message, _, path = str(error).partition(" - at `")
-            raise ArgumentsInvalid(self._call, [(path.rstrip("`") or "$", message)]) from None
+            raise ArgumentsInvalid(self._call, [(path.rstrip("`") or "$", message[:MAX_TEXT])]) from None
         if (size := len(msgspec.json.encode(arguments))) > MAX_DATA:
             raise ArgumentsInvalid(self._call, [("$", f"is {size} bytes long, the limit is {MAX_DATA}")])
         return found
 
     def note(self, path: str, message: str, *, wrong: bool = True) -> None:
         """Note a fault, if it is one."""
-        if wrong:
-            self._found.append((path, message))
+        if wrong and len(self._found) < MAX_FAULTS:
+            self._found.append((path, message[:MAX_TEXT]))
 
     def none(self) -> None:
         """Pass, if there is no fault. :raises ArgumentsInvalid: if there is one."""
@@ -93,7 +94,7 @@ def updated(plan: Plan, call_id: str, arguments: JsonObject, agent: Agent[Any], 
         named = {item.id for item in asked.tasks}
         for task in plan.having(TaskStatus.PENDING):
             faults.note("$.tasks", f"task {task.id!r} must be kept, removing is not allowed", wrong=task.id not in named)
-    return msgspec.structs.replace(
+    changed = msgspec.structs.replace(
         plan,
         tasks=_tasks(faults, plan, asked.tasks, agent, delegates),
         call=call_id,
@@ -101,6 +102,10 @@ def updated(plan: Plan, call_id: str, arguments: JsonObject, agent: Agent[Any], 
         revisions=plan.revisions + 1,
         reason=asked.reason,
     )
+    size = changed.written()
+    faults.note("$", f"makes the whole plan {size} bytes long, the limit is {MAX_DATA}", wrong=size > MAX_DATA)
+    faults.none()
+    return changed
 
 
 def _tasks(

@@ -18,6 +18,7 @@ from ..events import EventType
 from ..plan import MAX_ERROR, Plan, PlannedTask, PlanStatus, TaskStatus, bounded
 from ..record import JsonObject, JsonValue
 from ..results import result_text
+from ..schema import MAX_TEXT
 from ..tools import CREATE_PLAN, UPDATE_PLAN
 from ..turn import CallRecord, CallStatus, Status
 from . import limits, plan_calls, plans
@@ -43,7 +44,7 @@ def consider(draft: Draft, call: CallRecord) -> None:
     if call.invalid is not None:
         return refuse(draft, call, "invalid_arguments", "The arguments are not a JSON object.")
     if call.name == CREATE_PLAN and state.plan is not None:
-        return refuse(draft, call, "plan_exists", f"There is a plan already: {state.plan.goal}")
+        return refuse(draft, call, "plan_exists", f"There is a plan already: {state.plan.goal[:MAX_TEXT]}")
     if limits.too_deep(state):
         return refuse(draft, call, "child_too_deep", f"{call.name} did nothing: turns stand {limits.MAX_DEPTH} deep already.")
     try:
@@ -168,6 +169,13 @@ def ended(draft: Draft, message: ChildEnded) -> None:
         elif plan.replannable():
             plan = msgspec.structs.replace(plan, status=PlanStatus.REPLANNING)
     draft.state.plan = plan
+
+
+def spoken(draft: Draft) -> None:
+    """Somebody has said something behind the last result: only the model can answer that."""
+    plan = draft.state.plan
+    if plan is not None and not plan.tried:
+        draft.state.plan = msgspec.structs.replace(plan, tried=True)
 
 
 def answer(draft: Draft) -> str | None:

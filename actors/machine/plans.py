@@ -177,6 +177,14 @@ def tell(draft: Draft, task: PlannedTask) -> None:
     draft.emit(EventType.TASK_COMPLETED if task.status is TaskStatus.COMPLETED else EventType.TASK_FAILED, data)
 
 
+def shorten(draft: Draft) -> None:
+    """Forget what the tasks came to, where no save has room for it; their children have it all."""
+    plan = draft.state.plan
+    if plan is not None:
+        short = (msgspec.structs.replace(task, result=None, error=None) for task in plan.tasks)
+        draft.state.plan = msgspec.structs.replace(plan, tasks=tuple(short))
+
+
 def close(draft: Draft, status: Status, reason: str) -> None:
     """The turn ends: so does its plan. What still runs is being cancelled; nobody will hear how it ends."""
     plan = draft.state.plan
