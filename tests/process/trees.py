@@ -66,6 +66,7 @@ class Tree:
             for wait in self.waits("IN_DOUBT"):
                 self.answer(wait, "give_result", value="paid by hand")
             assert time.monotonic() < end, self.api("view", turn=self.root)
+            self.api.lull()
 
     def release(self) -> None:
         """Let the tools go on, wherever they run."""
