@@ -19,7 +19,7 @@ FLOORS = {"sqlite full": "plain SQLite writer, full", "redis": "plain Redis scri
 
 def measure(options: Options) -> list[Row]:
     """Measure the stores at every width, beside their floors."""
-    few, many = options.pick(1024, 16), options.pick(2048, 128)
+    few, many = options.pick(1024, 16), options.pick(2048, 64)
     ops = recorded(many)
     bodies = payloads(ops)
     trips = len(ops) / many

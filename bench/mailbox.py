@@ -17,7 +17,7 @@ BURST = 100
 
 def measure(options: Options) -> list[Row]:
     """Measure tells and asks."""
-    tells_count, asks_count = options.pick(500_000, 50_000), options.pick(50_000, 5_000)
+    tells_count, asks_count = options.pick(500_000, 10_000), options.pick(50_000, 1_000)
     samples = interleave(
         {
             "tell": lambda: run(lambda: tells(tells_count)),

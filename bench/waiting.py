@@ -16,7 +16,7 @@ TITLE = "suspended turns in the store"
 
 def measure(options: Options) -> list[Row]:
     """Measure memory and idle CPU, and answer the first and the last turn at the end."""
-    count, seconds = options.pick(20_000, 500), options.pick(5, 1)
+    count, seconds = options.pick(20_000, 200), options.pick(5, 1)
     with folder() as path:
         rows = run(lambda: grown("sqlite", f"sqlite:///{path}/turns.db?synchronous=normal", count, seconds))
     if not servers.absent():

@@ -145,7 +145,7 @@ class Worker:
         if schema:
             written_by(schema)
         self.spy = SpyStore(open_store(url), event, deaf=deaf)
-        known = [agent for agent in shop.agents(version) if agents is True or (agents and agent.id in agents)]
+        known = [agent for agent in shop.agents(version) if agents is True or agent.id in agents] if agents else []
         clock = WrongClock(hours) if hours else None
         self._runtime = Runtime(self.spy, agents=known, clock=clock, **options)
         await self._runtime.__aenter__()
