@@ -138,6 +138,32 @@ async def test_crash_and_cancel(lab: Lab, point: Any, nth: int) -> None:
     assert all(each.status.terminal for each in (await second.turns(root=turn.id)).items)
 
 
+async def test_answers_outlive_the_node(lab: Lab, desk: Desk) -> None:
+    """T111, T107: what was answered in a child is not asked again on another node, nor done again; what was not is still open."""
+
+    def family():
+        tools = [desk.tool("a", approval=True), desk.tool("b", approval=True)]
+        child = agent([call("a"), call("b")], "child done", id="child", tools=tools)
+        return agent(asks("child"), "done", tools=[child.as_tool()])
+
+    first, second = await lab.runtime(family()), await lab.runtime(family())
+    turn = await first.start("shop", "hi")
+    one, two = (await turn.settle()).open_waits
+    command = ResumeCommand.approve_tool(one, command_id="c1", by="ann")
+    view = await turn.resume(command)
+    assert (view.open_waits, desk.starts) == ((two,), ["a"])
+    await lab.kill(first)
+    await lab.take_over()
+    there = second.turn(turn.id)
+
+    assert (await there.view()).open_waits == (two,)
+    again = await there.submit(command)
+    view = await lab.during(there.resume(ResumeCommand.approve_tool(two)))
+
+    assert (again.replayed, again.by) == (True, "ann")
+    assert (view.final_output, desk.starts, desk.attempts) == ("done", ["a", "b"], [1, 1])
+
+
 async def test_on_several_nodes(lab: Lab) -> None:
     """Children of one reply run at once on different nodes, each where its agent is; their results come together."""
     gates = [Gate() for _ in range(2)]

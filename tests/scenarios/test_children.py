@@ -281,7 +281,7 @@ async def test_settle_means_the_tree(lab: Lab) -> None:
 
 
 async def test_owner_dies(lab: Lab) -> None:
-    """K212, T107, T111: the node of parent and child dies while the child runs; another one completes both, each once."""
+    """K212, T107: the node of parent and child dies while the child runs; another one completes both, each once."""
     gate = Gate()
 
     async def slow(request):
@@ -305,6 +305,30 @@ async def test_owner_dies(lab: Lab) -> None:
     assert [event.type for event in await stored_events(there)].count(EventType.CHILD_STARTED) == 1
     assert len([line for line in talk(await there.history()) if "child done" in line]) == 1
     assert (await second.turn(child.id).view()).usage == Usage(3, 4)
+
+
+@pytest.mark.parametrize("steps", range(8))
+async def test_start_given_up(lab: Lab, steps: int) -> None:
+    """T98: whoever starts a child and is cancelled at any moment leaves a whole child or none; the parent ends either way."""
+    child_agent, gate = agent("child done", id="child"), Gate()
+    top = mother(gate=gate)
+    runtime = await lab.runtime(top, child_agent)
+    parent = await runtime.start(top, "hi")
+    await lab.idle()
+    starting = asyncio.ensure_future(parent.start_child("child", "do it"))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    gate.open()
+    view = await lab.during(parent.settle())
+
+    children = await parent.children()
+    assert view.final_output == "mother done"
+    assert len(children) <= 1
+    assert [(await child.view()).status for child in children] == [Status.COMPLETED] * len(children)
+    assert len([line for line in talk(await parent.history()) if "child done" in line]) == len(children)
 
 
 async def test_events_of_children(lab: Lab) -> None:
