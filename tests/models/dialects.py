@@ -8,9 +8,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import anthropic
-import openai
-
 from turnhold.actors.chat import AiMessage, ToolCall, Usage, UserMessage
 from turnhold.actors.model import ModelRequest, ToolDefinition
 from turnhold.actors.stream import Accumulator
@@ -18,8 +15,11 @@ from turnhold.models import AnthropicChatModel, OpenAIChatModel
 
 from .provider import Answer, Provider
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # imported where they are used: that takes seconds, and not every process of the tests needs them
     from collections.abc import AsyncIterator
+
+    import anthropic
+    import openai
 
 Stop = Literal["text", "calls", "length", "refused"]
 REQUEST = ModelRequest(messages=(UserMessage("Refund O-1"),), tools=(ToolDefinition("refund", "", {"type": "object"}),))
@@ -124,6 +124,8 @@ class OpenAI(Dialect):
         return {"error": {"message": message, "type": code or None, "code": code or None}}
 
     def client(self, url: str, **settings: Any) -> openai.AsyncOpenAI:
+        import openai
+
         http = openai.DefaultAsyncHttpxClient(verify=False)
         return openai.AsyncOpenAI(base_url=url, api_key="secret", http_client=http, **settings)
 
@@ -191,6 +193,8 @@ class Anthropic(Dialect):
         return {"type": "error", "error": {"type": code or "api_error", "message": message}}
 
     def client(self, url: str, **settings: Any) -> anthropic.AsyncAnthropic:
+        import anthropic
+
         http = anthropic.DefaultAsyncHttpxClient(verify=False)
         return anthropic.AsyncAnthropic(base_url=url.removesuffix("/v1"), api_key="secret", http_client=http, **settings)
 

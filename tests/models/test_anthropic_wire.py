@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import anthropic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -422,6 +421,8 @@ class TestClient:
     )
     def test_own_endpoint_is_told_by_its_host(self, url: str, own: bool) -> None:
         """Only there the provider's promises hold."""
+        import anthropic  # takes seconds, and not every process of the tests needs it
+
         assert _is_own(anthropic.AsyncAnthropic(base_url=url, api_key="x")) is own
 
 

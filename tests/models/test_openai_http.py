@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import openai
 import pytest
 
 from turnhold.actors.chat import AiMessage, ToolCall, Usage, UserMessage
@@ -24,6 +23,8 @@ from .provider import Answer, Provider, chunk, events, reply, whole
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
+
+    import openai
 
 REQUEST = ModelRequest(
     messages=(UserMessage("Refund O-1"),), tools=(ToolDefinition("refund", "", {"type": "object"}),), iteration=1
@@ -53,6 +54,8 @@ async def asking(*answers: Answer) -> AsyncIterator[tuple[OpenAIChatModel, Provi
 
 def quick_client(provider: Provider, **settings: Any) -> openai.AsyncOpenAI:
     """A client that does not load certificates: that takes longer than everything else here."""
+    import openai
+
     http = openai.DefaultAsyncHttpxClient(verify=False)
     return openai.AsyncOpenAI(base_url=provider.url, api_key="secret", http_client=http, **settings)
 
@@ -161,4 +164,6 @@ class TestClient:
         ],
     )
     def test_own_endpoint_is_told_by_its_host(self, url: str, own: bool) -> None:
+        import openai
+
         assert _is_own(openai.AsyncOpenAI(base_url=url, api_key="x")) is own
