@@ -20,6 +20,7 @@ from .terminal import INDENT, Terminal, aligned, plain, shortened
 
 LONGEST_CALL: Final = 400
 _IDS: Final = frozenset({"suspensionId", "correlationId", "toolCallId", "commandType", "suspensionType", "digest"})
+_PLACE: Final = frozenset({"status", "phase", "stepCount", "maxSteps"})  # where the turn stood, which every event tells
 _COLOURS: Final = {
     EventType.TURN_COMPLETED: "green",
     EventType.TOOL_STARTED: "cyan",
@@ -158,7 +159,7 @@ def detail(event: Event) -> str:
             rest = ", ".join(
                 f"{key} {value if isinstance(value, str) else json_text(value)}"
                 for key, value in data.items()
-                if key not in _IDS and key not in {"toolName", "by"}
+                if key not in _IDS and key not in _PLACE and key not in {"toolName", "by"}
             )
             return f"{named}{by}{': ' if named and rest else ''}{rest}"
 

@@ -137,6 +137,20 @@ def test_the_timeline_says_how_long_a_turn_slept() -> None:
     assert span(timedelta(seconds=2.04)) == "2.0 s"
 
 
+def test_the_timeline_leaves_out_what_every_event_tells() -> None:
+    """Where the turn stood is in each event; a line says what is the event's own."""
+    place: JsonObject = {"status": "RUNNING", "phase": "TOOLS", "stepCount": 1, "maxSteps": 1000}
+    lines = timeline(
+        Terminal(io.StringIO(), width=100),
+        [
+            event(EventType.TURN_STARTED, place, sequence=1),
+            event(EventType.TOOL_FAILED, {**place, "toolCallId": "c", "toolName": "refund", "error": "no bank"}, sequence=2),
+        ],
+    )
+
+    assert [line.split(".000  ")[1] for line in lines] == ["TURN_STARTED", "TOOL_FAILED              refund: error no bank"]
+
+
 def test_columns_are_aligned() -> None:
     """Each column is as wide as its widest cell; nothing trails."""
     assert aligned([("a", "bb", ""), ("ccc", "d", "")], "") == ["a    bb", "ccc  d"]
