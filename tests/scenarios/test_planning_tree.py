@@ -17,6 +17,9 @@ from turnhold import (
     Status,
     SuspensionType,
     TaskStatus,
+    Tool,
+    ToolCall,
+    TurnView,
 )
 from turnhold.testing import call
 
@@ -37,6 +40,21 @@ async def test_beside_an_approval(lab: Lab, desk: Desk) -> None:
     assert (view.final_output, desk.starts) == ("done", ["refund"])
     assert open_calls(await turn.history()) == []
     assert outcome(await turn.history())["tasks"][0]["result"] == "a done"
+
+
+async def test_nobody_is_asked(lab: Lab, desk: Desk) -> None:
+    """The agent's approval policy is asked about calls of its tools, not about the plan beside them."""
+    asked: list[str] = []
+
+    def policy(turn: TurnView, call: ToolCall, tool: Tool) -> bool:
+        asked.append(call.name)
+        return False
+
+    boss = lead([plans(task("a")), call("refund")], "done", tools=[desk.tool()]).replace(approval=policy)
+    runtime = await lab.runtime(boss, worker())
+
+    assert (await runtime.run("lead", "hi")).final_output == "done"
+    assert asked == ["refund"]
 
 
 async def test_one_at_a_time(lab: Lab, desk: Desk) -> None:
