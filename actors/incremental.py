@@ -205,12 +205,16 @@ def _behind(covered: str | None, entries: Entries) -> Entries:
 
 
 def _older(messages: Sequence[ChatMessage], kept: int) -> int:
-    """Return how many messages the turns have that may be compressed: all but the newest `kept`, up to one without an answer."""
+    """Return how many messages the turns have that may be compressed: all but the newest `kept`.
+
+    One without an answer that has another behind it was discarded: it will never have one. The very newest may get it.
+    """
     turns, _ = turns_of(messages)
+    turns = turns[: max(0, len(turns) - kept)]
+    if turns and not kept and not completed(turns[-1]):
+        turns.pop()
     count = 0
-    for turn in turns[: max(0, len(turns) - kept)]:
-        if not completed(turn):
-            break
+    for turn in turns:
         while messages[count] is not turn[-1]:
             count += 1
         count += 1

@@ -152,7 +152,7 @@ class Placement:
         except LoaderFailed as error:
             await self.host.call(base.Abandon(turn=turn_id, token=token, delay_ms=error.delay))
             return None
-        if self.host.execute and agent is None:
+        if self.host.execute and agent is None and claimed.cancel is None and state.ending is None:
             await self._give_back(turn_id, token)
             return None
         actor = Actor(self.host, state, token, claimed.version, agent, sent, delegates)
@@ -318,3 +318,5 @@ class Placement:
         if self.homes.takes(partition_of(turn_id), agent):
             self.skips.rung(turn_id)
             self.offers.add(turn_id, wake)
+        elif not self.homes.announced(agent):
+            self.skips.rung(turn_id)  # a cancel, perhaps, which needs nobody who runs the agent: whoever looks next finds it

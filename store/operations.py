@@ -78,7 +78,8 @@ class Claim(Op, frozen=True, kw_only=True):
     """Own a turn that may run: no owner and wake <= now (or owned by this very activation: its own reply was lost).
 
     Order: absent or terminal -> Gone; owned -> Claimed or Held; parked (quarantined, and no cancel open or
-    acknowledged) -> Gone; -> NotDue; -> TooNew (schema; left in place); -> UnknownAgent (left in place); else Claimed.
+    acknowledged) -> Gone; -> NotDue; -> TooNew (schema; left in place); -> UnknownAgent (left in place; not where a cancel is
+    open or acknowledged: to end a turn nobody needs its agent); else Claimed.
     """
 
     turn: str

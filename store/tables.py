@@ -60,10 +60,12 @@ class Record(msgspec.Struct, gc=False):
         return self.activation == token.activation and self.epoch == token.epoch
 
     def runs_by(self, by: ClaimBy) -> bool:
-        """Tell whether a claimer reads its snapshot and knows its agent."""
+        """Tell whether a claimer reads its snapshot and knows its agent; a turn that is being cancelled needs none."""
         if self.schema > by.schema:
             return False
-        return by.agents is None or f"{self.agent}@{self.agent_version}" in by.agents
+        if by.agents is None or self.cancel is not None or self.cancel_acked is not None:
+            return True
+        return f"{self.agent}@{self.agent_version}" in by.agents
 
 
 R = TypeVar("R", bound=Record)

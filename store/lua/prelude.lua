@@ -82,7 +82,7 @@ local function rests(turn) return turn.queued or parked(turn) end -- nothing wak
 
 local function runs(by, key, turn)
   if turn.schema > by.schema then return false end
-  if not by.agents then return true end
+  if not by.agents or turn.cancel or turn.acked then return true end -- to end it needs no agent
   local agent = call('HMGET', key, 'ag', 'av')
   return by.agents[agent[1] .. '@' .. agent[2]] == true
 end

@@ -56,9 +56,10 @@ class Seen:
         return (self.owner, self.epoch) == (token.activation, token.epoch)
 
     def runs(self, by: b.ClaimBy) -> bool:
-        """Tell whether a claimer can run it."""
+        """Tell whether a claimer can run it, or end it."""
         name = f"{self.new.agent}@{self.new.agent_version}"
-        return self.schema <= by.schema and (by.agents is None or name in by.agents)
+        ends = self.cancel is not None or self.acked is not None
+        return self.schema <= by.schema and (ends or by.agents is None or name in by.agents)
 
 
 @dataclass

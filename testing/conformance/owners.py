@@ -129,6 +129,25 @@ async def what_a_claimer_does_not_know_stays_in_place(ops: Ops) -> None:
 
 
 @check
+async def who_is_cancelled_needs_no_agent(ops: Ops) -> None:
+    """A turn with a cancel that is open or acknowledged is ended by anybody who reads its snapshot."""
+    new = make.new(schema=3)
+    await ops(b.Create(new=new))
+    strangers = frozenset({"alpha@2"})
+    equal(await ops(b.Claim(turn=new.turn, by=make.by(schema=3, agents=strangers))), b.UnknownAgent("alpha", "1"))
+
+    equal(await ops(b.Cancel(turn=new.turn, cause="why", claim=make.by(schema=2, agents=strangers))), b.Delivered(ops.now, None))
+    equal(await ops(b.Claim(turn=new.turn, by=make.by(schema=2, agents=strangers))), b.TooNew(3))
+    claimed, token = await ops.claim(new.turn, schema=3, agents=strangers)
+    equal(claimed.cancel, "why")
+    saved = await ops(make.save(new.turn, token, 0, b.Mode.SUSPEND, schema=3, ack_cancel=True))
+    equal(is_a(saved, b.Saved).owned, False)
+    await ops(b.Deliver(turn=new.turn, mail=make.mail(), runtime=True))
+    claimed, _ = await ops.claim(new.turn, schema=3, agents=strangers)
+    equal(claimed.cancel, None)
+
+
+@check
 async def nothing_to_claim(ops: Ops) -> None:
     """Absent and ended turns are Gone."""
     turn, token = await ops.start()

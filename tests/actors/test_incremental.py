@@ -272,8 +272,8 @@ async def test_what_does_not_fit_is_compressed(window: Any, last: int, due: bool
     assert found.compressed is due
 
 
-async def test_turns_without_an_answer_are_not_covered() -> None:
-    """Compression stops before a turn that has no answer; what stands before the first input is covered with it."""
+async def test_a_turn_that_may_be_answered_is_not_covered() -> None:
+    """Compression stops before a newest turn that has no answer; what stands before the first input is covered with it."""
     call = AiMessage("", (ToolCall("c", "look", {}),))
     entries: list[Entry] = [*turns(1, 2), *asked(1, 2), ("q3", UserMessage("ask 3")), ("a3", call), ("t3", ToolMessage("c", "x"))]
     states, summaries = States(), Summaries()
@@ -282,6 +282,15 @@ async def test_turns_without_an_answer_are_not_covered() -> None:
 
     assert (found.state.covered_until, summaries.given) == ("a2", [6])
     assert found.messages == [UserMessage("summary 1"), *(message for _, message in entries[6:])]
+
+
+async def test_a_turn_that_will_not_be_answered_is_covered() -> None:
+    """A turn without an answer that has another behind it was discarded: compression does not end there for ever."""
+    entries: list[Entry] = [*asked(1, 1), ("q2", UserMessage("ask 2")), *asked(3, 3)]
+
+    found = await recall(compressors.incremental(Summaries(), trigger=always), entries, States())
+
+    assert (found.state.covered_until, found.state.covered_turns) == (entries[-1][0], 3)
 
 
 async def test_without_a_conversation() -> None:

@@ -313,6 +313,31 @@ async def test_supersede_a_turn_that_waits(lab: Lab, desk: Desk) -> None:
     assert (await types(turn))[-1].value == "TURN_CANCELLED"
 
 
+@pytest.mark.parametrize("way", ["supersede", "cancel"])
+async def test_turns_of_agents_that_nobody_has_any_more(lab: Lab, desk: Desk, way: str) -> None:
+    """To end a turn, and what is below it, nobody needs its agent: a version that was left out holds no conversation for ever."""
+    child = agent(GATED, id="child", tools=[desk.tool(approval=True)])
+    old = agent(call("child", input="x"), tools=[child.as_tool()])
+    first = await lab.runtime(old)
+    turn = await first.start(old, "one", conversation="c")
+    await turn.settle()
+    queued = await queue(first, old, "two")
+    await lab.close(first)
+
+    plain = agent(echo, id="plain")
+    runtime = await lab.runtime(plain)
+    newest = await runtime.start(plain, "three", conversation="c", when_busy="supersede" if way == "supersede" else "queue")
+    if way == "cancel":
+        await lab.during(runtime.turn(turn.id).cancel())
+        await lab.clock.advance(120)  # the next one is not run, and left alone for longer and longer
+        assert await runtime.conversation("c").open_turn() == queued
+        await lab.during(runtime.turn(queued.id).cancel(), most=5)
+
+    assert (await lab.during(newest.settle(), most=15)).final_output == "re three"
+    assert {(await runtime.turn(each.id).view()).status for each in (turn, queued)} == {Status.CANCELLED}
+    assert desk.starts == []
+
+
 async def test_supersede_twice(lab: Lab) -> None:
     """Who supersedes while another one is about to take over takes its place, too: only the newest runs."""
     gate = Gate()

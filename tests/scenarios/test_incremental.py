@@ -22,10 +22,10 @@ from turnhold.actors.incremental import encode_state
 from turnhold.runtime.condensing import Notes
 from turnhold.runtime.runtime import node_of
 from turnhold.store import base
-from turnhold.testing import ScriptedModel, crash
+from turnhold.testing import ScriptedModel, call, crash
 
 from .diary import Diary
-from .lab import Lab, agent, echo, model_of, said, talk
+from .lab import Desk, Lab, agent, echo, model_of, park, said, talk, waiting
 
 INTRO = "user: Summarise our conversation so far."
 
@@ -90,6 +90,21 @@ async def test_what_falls_out_of_the_window_is_in_the_summary(lab: Lab) -> None:
     assert asked[2][0] == "user: q1"
     assert asked[3] == [INTRO, "assistant: summary of 4 lines", "user: q3", "assistant: re q3", "user: q4"]
     assert asked[4] == [INTRO, "assistant: summary of 4 lines", "user: q4", "assistant: re q4", "user: q5"]
+
+
+async def test_turns_without_an_answer_are_in_the_summary(lab: Lab, desk: Desk) -> None:
+    """A turn whose record was discarded has no answer and never will: a conversation is compressed beyond it."""
+    clerk = shop(scribe(), how={"over_turns": 1000}, window=ContextWindow(max_turns=4, keep_recent_turns=1))
+    gated = agent(call("refund"), id="gated", tools=[desk.tool(approval=True)])
+    runtime = await lab.runtime(clerk, gated)
+    await talks(lab, runtime, clerk, "q1")
+    turn, _ = await waiting(runtime, gated, "q2", conversation="c")
+    await park(runtime, turn)
+    await turn.discard("nobody can read it")
+
+    await talks(lab, runtime, clerk, "q3", "q4", "q5")
+
+    assert talk(model_of(clerk).requests[3].messages) == [INTRO, "assistant: summary of 7 lines", "user: q5"]
 
 
 async def test_what_a_summary_costs(lab: Lab) -> None:
