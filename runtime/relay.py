@@ -7,6 +7,8 @@ whatever the other memory does, and no turn fails of it. Any node may pass on wh
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, final
 
 from ..actors.cards import Card
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 BATCH, AT_ONCE, TRIES = 64, 16, 3
 FIRST_BACK_OFF, MOST_BACK_OFF = 1.0, 60.0
 SOON = 1.0
+FAR, AHEAD = 1024, 512
+"""How many entries are read where many wait, and how many are looked ahead: one reply's results and cards are fewer."""
 
 
 @final
@@ -152,17 +156,21 @@ class Relay:
 
         What was handed over and not noted (a crash, a failure in the middle) is handed over once more, by anybody.
         """
-        host = self._host
-        more = True
+        host, limit, more = self._host, BATCH, True
         while more:
-            reply = await host.call(base.ReadRelay(conversation=conversation, limit=BATCH))
+            reply = await host.call(base.ReadRelay(conversation=conversation, limit=limit))
             assert isinstance(reply, base.Memory)
-            for message in readable_entries(conversation, sorted(reply.entries, key=lambda entry: entry.place)):
-                await self._hand_over(conversation, message)
-                host.counters.relayed += 1
-            if reply.entries:
-                await host.call(base.Relayed(conversation=conversation, change=max(entry.change for entry in reply.entries)))
-            more = reply.more
+            entries, more = reply.entries, reply.more
+            if more and limit == BATCH:
+                limit = FAR
+                continue
+            while entries and not (more and len(entries) <= AHEAD):
+                count = together(entries)
+                for message in readable_entries(conversation, sorted(entries[:count], key=lambda entry: entry.place)):
+                    await self._hand_over(conversation, message)
+                    host.counters.relayed += 1
+                await host.call(base.Relayed(conversation=conversation, change=entries[count - 1].change))
+                entries = entries[count:]
 
     async def _hand_over(self, conversation: str, message: MemoryMessage) -> None:
         """Append a message, or bring the one that is there up to date; what is there and newer stays."""
@@ -181,3 +189,17 @@ class Relay:
             if await within(host, own.replace(conversation, message, found.version)) is True:
                 return
         raise LookupError(f"the chat memory does not take version {message.version} of {message.id}")
+
+
+def together(entries: Sequence[base.MemoryEntry]) -> int:
+    """Return how many entries, in order of their changes, are handed over as one batch: none behind has its place among them.
+
+    An entry that was replaced while it waited stands where its change is: an edited reply behind the results of its calls.
+    """
+    behind = [*accumulate((entry.place for entry in reversed(entries)), min)][::-1]
+    last = 0
+    for count, entry in enumerate(entries, 1):
+        last = max(last, entry.place)
+        if count >= BATCH and count < len(entries) and last < behind[count]:
+            return count
+    return len(entries)

@@ -21,6 +21,8 @@ from turnhold import (
     ToolMessage,
     UserMessage,
 )
+from turnhold.runtime.relay import together
+from turnhold.store.base import MemoryEntry
 from turnhold.testing import call
 
 from .diary import Diary, stored, unpassed
@@ -290,3 +292,38 @@ async def test_one_failure_at_any_call(lab: Lab, desk: Desk, at: int) -> None:
     assert diary.said() == ["user: one", "assistant -> refund", "call_1_0 = refunded", "assistant: done"]
     assert [card.status for card in diary.cards()] == [CardStatus.APPROVED]
     assert list(diary.rows["c"].values()) == await stored(runtime)
+
+
+async def test_many_that_wait_come_in_their_order(lab: Lab, desk: Desk) -> None:
+    """A reply that was edited while the memory was away stands before the results of its calls, however many there are."""
+    diary = Diary()
+    diary.down = ConnectionError("away")
+    names = [f"look{number}" for number in range(70)]
+    reply = [*map(call, names), GATED]
+    shop = agent(reply, "done", tools=[*map(desk.tool, names), desk.tool(approval=True)])
+    runtime = await lab.runtime(shop, chat_memory=diary)
+    turn = await runtime.start(shop, "one", conversation="c", history=[])
+    (wait,) = (await lab.during(turn.settle())).open_waits
+    await lab.during(turn.resume(ResumeCommand.approve_tool(wait, arguments={"amount": 3})))
+
+    diary.down = None
+    await lab.clock.advance(70)
+
+    assert list(diary.rows["c"].values()) == await stored(runtime)
+    assert len(diary.said()) == 1 + 1 + 71 + 1
+
+
+def test_what_is_passed_on_together() -> None:
+    """Batches, in order of changes, end where nothing behind belongs before; what is far behind comes with what it waits for."""
+
+    def sizes(*places: int) -> list[int]:
+        left = [MemoryEntry(f"m{place}", b"", True, place, 0, change, 0) for change, place in enumerate(places)]
+        found: list[int] = []
+        while left:
+            found.append(together(left))
+            left = left[found[-1] :]
+        return found
+
+    assert sizes(*range(1, 151)) == [64, 64, 22]
+    assert sizes(1, *range(3, 101), 2, *range(101, 201)) == [100, 64, 36]
+    assert sizes(*range(2, 201), 1) == [200]
