@@ -98,10 +98,8 @@ async def test_outcome_over_the_limit(lab: Lab, limit: int) -> None:
 
 
 async def test_cancel_over_the_limit(lab: Lab, desk: Desk) -> None:
-    """A cancel that waits for a tool ends the turn, though there is no room for what the plan beside it came to.
-
-    As JSON the result is six times as long as in the snapshot.
-    """
+    """A cancel that waits for a tool ends the turn, though there is no room for what the plan beside it came to."""
+    # as JSON the result is six times as long as in the snapshot
     gates = {"b": Gate()}
     slow = desk.tool(gate=Gate(), cancellable=False)
     boss = lead([plans(task("a"), task("b")), call("refund")], "done", tools=[slow])
