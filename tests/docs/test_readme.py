@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import turnhold
+from turnhold import models, testing
 from turnhold.console.cli import parse
+from turnhold.protocols import mcp
 
 from .pages import PAGES, ROOT, Block, blocks, name_of, run_page
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-LINK = re.compile(r"\]\(([^)#]+)(#[^)]*)?\)")
+LINK = re.compile(r"\]\(([^)#]*)(?:#([^)]*))?\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+NAME = re.compile(r"`([A-Za-z_]\w*)`")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -28,10 +33,26 @@ def test_the_programs_of_a_page_run(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
-    """A relative link names a file of the repository."""
-    links = [found[1] for found in LINK.finditer(page.read_text()) if "://" not in found[1]]
+    """A relative link names a file of the repository, and a heading that this has."""
+    links = [(found[1], found[2]) for found in LINK.finditer(page.read_text()) if "://" not in found[1]]
 
-    assert [link for link in links if not (page.parent / link).exists()] == []
+    assert [link for link, _ in links if not (page.parent / link).exists()] == []
+    assert [(link, part) for link, part in links if part and part not in anchors(page.parent / link if link else page)] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what GitHub calls the headings of a page."""
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(page.read_text())}
+
+
+def test_every_public_name_is_told_of() -> None:
+    """The index of names has all of them, and none that is not there."""
+    public = {name for module in (turnhold, turnhold.compressors, models, testing, mcp) for name in module.__all__}
+    rows = [line.split("|")[1:4] for line in (ROOT / "docs/names.md").read_text().splitlines() if line.startswith("| ")]
+    told = [name for row in rows for cell in row for name in NAME.findall(cell)]
+
+    assert sorted(public - set(told)) == []
+    assert sorted({name for row in rows for name in NAME.findall(row[0])} - public) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
