@@ -9,7 +9,7 @@ from ..actors.memory import MemoryMessage
 from ..actors.record import JsonValue
 from ..store import base
 from . import inputs
-from .memory import readable_entries
+from .memory import checked, readable_entries, within
 
 if TYPE_CHECKING:
     from .node import Node
@@ -47,14 +47,16 @@ class ConversationRef:
         """Return the newest messages, cards included, oldest first; with an own chat memory those that it has.
 
         :param limit: how many at most, from 1 to 1000.
-        :param before: the id of a message: those before it.
+        :param before: the id of a message: those before it; of one that is not there: the newest.
         :raises InvalidDefinition: if an argument is wrong.
+        :raises TimeoutError: if an own chat memory does not answer within 30 s.
+        :raises TypeError: if it answers with anything but a list of its messages.
         """
         limit = inputs.page_limit(limit)
         check_text("before", before, MAX_NAME, optional=True, empty=False)
         own = self._node.relay.own
         if own is not None:
-            return list(await own.page(self.id, before, limit))
+            return checked(await within(self._node, own.page(self.id, before, limit)))
         reply = await self._node.call(base.ReadMemory(conversation=self.id, before=before, limit=limit))
         assert isinstance(reply, base.Memory)
         return readable_entries(self.id, reply.entries)

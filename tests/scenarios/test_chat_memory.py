@@ -327,3 +327,17 @@ def test_what_is_passed_on_together() -> None:
     assert sizes(*range(1, 151)) == [64, 64, 22]
     assert sizes(1, *range(3, 101), 2, *range(101, 201)) == [100, 64, 36]
     assert sizes(*range(2, 201), 1) == [200]
+
+
+async def test_people_wait_no_longer_than_turns(lab: Lab) -> None:
+    """Who reads the conversation is told of a memory that does not answer, or with something else than its messages."""
+    diary = Diary()
+    runtime = await lab.runtime(agent(echo), chat_memory=diary)
+    diary.slow = asyncio.Event()
+    with pytest.raises(TimeoutError, match="30 s"):
+        await lab.during(runtime.conversation("c").messages(), most=40)
+
+    diary.slow = None
+    diary.rows["c"] = {"x": "no message"}  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="str in it"):
+        await runtime.conversation("c").messages()
