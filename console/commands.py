@@ -15,7 +15,7 @@ from ..actors.turn import Status
 from ..actors.waits import ResumeCommand
 from ..runtime.runtime import Runtime
 from ..store.urls import open_store
-from .render import coloured_status, entry_lines, message_lines, receipt_text, timeline, view_lines, wait_lines, when
+from .render import coloured_status, entry_lines, message_lines, plan_lines, receipt_text, timeline, view_lines, wait_lines, when
 from .terminal import Terminal, aligned, plain
 
 Command = Callable[[argparse.Namespace, Terminal], Coroutine[Any, Any, int]]
@@ -128,6 +128,10 @@ async def show(options: argparse.Namespace, terminal: Terminal) -> int:
         _print_json(terminal, (view, *history, *events))
         return 0
     terminal.lines(view_lines(terminal, view))
+    if view.plan is not None:
+        terminal.line()
+        terminal.line(terminal.style("bold", "plan"))
+        terminal.lines(plan_lines(terminal, view.plan))
     for wait in view.open_waits:
         terminal.line()
         terminal.line(terminal.style("bold", "open wait"))

@@ -12,6 +12,7 @@ from ..actors.cards import ActionMessage, FormMessage
 from ..actors.chat import AiMessage, ChatMessage, ToolCall, ToolMessage, UserMessage
 from ..actors.events import Event, EventType
 from ..actors.memory import MemoryMessage
+from ..actors.plan import TaskPlan
 from ..actors.record import JsonObject, JsonValue
 from ..actors.turn import Status
 from ..actors.view import TurnView
@@ -19,7 +20,7 @@ from ..actors.waits import Receipt, Suspension
 from .terminal import INDENT, Terminal, aligned, plain, shortened
 
 LONGEST_CALL: Final = 400
-_IDS: Final = frozenset({"suspensionId", "correlationId", "toolCallId", "commandType", "suspensionType", "digest"})
+_IDS: Final = frozenset({"suspensionId", "correlationId", "toolCallId", "commandType", "suspensionType", "digest", "planId"})
 _PLACE: Final = frozenset({"status", "phase", "stepCount", "maxSteps"})  # where the turn stood, which every event tells
 _COLOURS: Final = {
     EventType.TURN_COMPLETED: "green",
@@ -112,6 +113,17 @@ def view_lines(terminal: Terminal, view: TurnView) -> list[str]:
     return lines
 
 
+def plan_lines(terminal: Terminal, plan: TaskPlan) -> list[str]:
+    """Return what a plan is for, and how far each of its tasks is."""
+    head = f"{INDENT}{plan.status.value} {plan.completed}/{plan.total}  "
+    rows = [(" ".join(plain(task.id).split()), task.status.value, task.agent_id, task.child_turn_id or "") for task in plan.tasks]
+    tasks = zip(aligned(rows, INDENT), plan.tasks, strict=True)
+    return [
+        head + terminal.fit(plan.goal, len(head)),
+        *(f"{line}  {terminal.fit(task.error, len(line) + 2)}" if task.error else line for line, task in tasks),
+    ]
+
+
 def timeline(terminal: Terminal, events: Iterable[Event], *, without: frozenset[EventType] = frozenset()) -> list[str]:
     """Return events with their times, one a line, and how long the turn was asleep."""
     lines: list[str] = []
@@ -154,6 +166,11 @@ def detail(event: Event) -> str:
             return f"{data.get('suspensionType')} {data.get('effect')}{by}"
         case EventType.TURN_RESUMED:
             return f"{data.get('commandType')}{by}"
+        case EventType.TASK_STARTED | EventType.TASK_COMPLETED | EventType.TASK_FAILED:
+            said = data.get("title") or data.get("error") or data.get("result")
+            return f"{data.get('taskId')}: {said}" if said else str(data.get("taskId"))
+        case EventType.CHILD_STARTED:
+            return f"{data.get('childAgentId')} {data.get('childTurnId')}"
         case _:
             named = str(data.get("toolName") or "")
             rest = ", ".join(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from turnhold import Event, EventType, ToolCall
+from turnhold import Event, EventType, PlanStatus, Task, TaskPlan, TaskStatus, ToolCall
 from turnhold.actors.record import utc
 from turnhold.console.demo_speech import Speaker
-from turnhold.console.render import call_text, span, timeline
+from turnhold.console.render import call_text, plan_lines, span, timeline
 from turnhold.console.terminal import Terminal, aligned, plain
 
 if TYPE_CHECKING:
@@ -149,6 +149,35 @@ def test_the_timeline_leaves_out_what_every_event_tells() -> None:
     )
 
     assert [line.split(".000  ")[1] for line in lines] == ["TURN_STARTED", "TOOL_FAILED              refund: error no bank"]
+
+
+def test_a_plan_is_shown_with_its_tasks() -> None:
+    """One line each: how it stands, who does it, in which turn, and why it failed; nothing a model wrote breaks a line."""
+    tasks = (
+        Task(id="money", title="Refund", description="Refund O-1.", agent_id="clerk", status=TaskStatus.FAILED, error="no bank"),
+        Task(id="a\nb", title="Write", description="Write.", agent_id="writer", status=TaskStatus.RUNNING, child_turn_id="00-x"),
+    )
+    plan = TaskPlan(id="p", goal="Ann is\nhappy", status=PlanStatus.RUNNING, tasks=tasks, failed=1, total=2)
+
+    assert plan_lines(Terminal(io.StringIO(), width=80), plan) == [
+        "  RUNNING 0/2  Ann is happy",
+        "  money  FAILED   clerk  no bank",
+        "  a b    RUNNING  writer  00-x",
+    ]
+
+
+def test_the_timeline_names_tasks_and_children() -> None:
+    """A task by its id and what is new of it, a child by its agent and its turn."""
+    lines = timeline(
+        Terminal(io.StringIO(), width=120),
+        [
+            event(EventType.TASK_STARTED, {"taskId": "money", "childTurnId": "00-x", "childAgentId": "clerk", "title": "Refund"}),
+            event(EventType.CHILD_STARTED, {"childTurnId": "00-x", "childAgentId": "clerk", "taskId": "money"}),
+            event(EventType.TASK_FAILED, {"taskId": "money", "childTurnId": "00-x", "taskStatus": "FAILED", "error": "no bank"}),
+        ],
+    )
+
+    assert [line.split(".000  ")[1].split(maxsplit=1)[1] for line in lines] == ["money: Refund", "clerk 00-x", "money: no bank"]
 
 
 def test_columns_are_aligned() -> None:
