@@ -187,7 +187,9 @@ def _mcp(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--answer-as", dest="by", metavar="NAME", help="let the client answer waits, under this name; off by default"
     )
-    parser.add_argument("--agent", dest="agents", metavar="ID", action="append", help="let it start only this agent (repeatable)")
+    parser.add_argument(
+        "--agent", dest="agents", metavar="ID", action="append", help="let it start and see only this agent (repeatable)"
+    )
     parser.add_argument("--tenant", metavar="ID", help="show it only turns of this tenant")
     parser.add_argument("--port", metavar="N", type=int, help="serve HTTP on this port instead of stdin and stdout")
     parser.add_argument("--host", metavar="HOST", default="127.0.0.1", help="with --port: where to listen (127.0.0.1)")

@@ -8,15 +8,17 @@ from typing import Any, Final, Literal, cast
 
 from ...actors.checks import MAX_ID, check_text
 from ...actors.errors import AgentNotFound, InvalidDefinition, TurnholdError, TurnNotFound
+from ...actors.ids import root_of
 from ...actors.record import JsonObject, JsonValue, Record
 from ...actors.tools import Tool, tool
 from ...actors.view import TurnView
-from ...actors.waits import ResumeCommand, SuspensionType
+from ...actors.waits import ResumeCommand, Suspension, SuspensionType
 from ...runtime.ref import TurnRef
 from ...runtime.runtime import Runtime
 from .content import short
 
 LONGEST: Final = 60.0
+MAX_PAGES: Final = 50
 
 Verb = Literal["approve", "reject", "say", "submit", "decline", "retry", "rerun", "result", "fail"]
 Kind = Literal["USER_INPUT", "TOOL_APPROVAL", "RETRY", "IN_DOUBT"]
@@ -26,8 +28,8 @@ class Desk:
     """Tools on a runtime, for one person, or for nobody who answers.
 
     :param by: under whose name answers are stored; without it the tool `answer` does not exist.
-    :param agents: the agents that may be started; by default all.
-    :param tenant: the only tenant whose turns are seen; what is started belongs to it.
+    :param agents: the agents that may be started, and whose turns are seen, with all below them; by default all.
+    :param tenant: the only tenant whose turns are seen; what is started belongs to it, and so do conversations and keys.
     :raises InvalidDefinition: if an argument is wrong.
     """
 
@@ -64,10 +66,14 @@ class Desk:
         wait_seconds: float = 0,
     ) -> JsonObject:
         """Start a turn of an agent and return it. With an idempotency_key a repeated start finds the first one's turn. With wait_seconds (at most 60) this waits for the turn to end, or to need somebody."""  # noqa: E501
-        if self._agents is not None and agent not in self._agents:
+        if not self._allows(agent):
             raise AgentNotFound(agent)
         turn = await self._runtime.start(
-            agent, input, conversation=conversation, tenant=self._tenant, idempotency_key=idempotency_key
+            agent,
+            input,
+            conversation=self._own(conversation),
+            tenant=self._tenant,
+            idempotency_key=self._own(idempotency_key),
         )
         return (await self._settled(turn, wait_seconds)).to_dict()
 
@@ -84,15 +90,21 @@ class Desk:
         after: str | None = None,
     ) -> JsonObject:
         """List the open waits that people answer, oldest first; next, if any, is the cursor for after."""
-        page = await self._runtime.inbox(
-            assignee=assignee,
-            tenant=self._tenant,
-            agent=agent,
-            type=None if kind is None else SuspensionType(kind),
-            limit=limit,
-            after=after,
-        )
-        return {"items": [wait.to_dict() for wait in page.items], "next": page.next}
+        shown: list[Suspension] = []
+        for _ in range(MAX_PAGES):
+            page = await self._runtime.inbox(
+                assignee=assignee,
+                tenant=self._tenant,
+                agent=agent,
+                type=None if kind is None else SuspensionType(kind),
+                limit=limit,
+                after=after,
+            )
+            shown = [wait for wait in page.items if await self._sees(wait)]
+            after = page.next
+            if shown or after is None:
+                break
+        return {"items": [wait.to_dict() for wait in shown], "next": after}
 
     async def answer(
         self,
@@ -139,11 +151,38 @@ class Desk:
         return view.to_dict()
 
     async def _known(self, turn_id: str) -> TurnRef[Any]:
-        """Return a turn that this desk may see. :raises TurnNotFound: if there is none."""
-        turn = self._runtime.turn(turn_id)
-        if self._tenant is not None and (await turn.view()).tenant != self._tenant:
-            raise TurnNotFound(turn_id)
-        return turn
+        """Return a turn that this desk may see: what its root is decides. :raises TurnNotFound: if there is none."""
+        if self._tenant is not None or self._agents is not None:
+            try:
+                root = await self._runtime.turn(root_of(turn_id)).view()
+            except TurnNotFound:
+                raise TurnNotFound(turn_id) from None
+            if self._tenant not in (None, root.tenant) or not self._allows(root.agent_id):
+                raise TurnNotFound(turn_id)
+        return self._runtime.turn(turn_id)
+
+    async def _sees(self, wait: Suspension) -> bool:
+        """Tell whether a wait is of a turn that this desk may see."""
+        if self._agents is None or (wait.turn_id == wait.root_turn_id and wait.agent_id in self._agents):
+            return True
+        try:
+            await self._known(wait.turn_id)
+        except TurnNotFound:
+            return False
+        return True
+
+    def _allows(self, agent: str) -> bool:
+        return self._agents is None or agent in self._agents
+
+    def _own(self, name: str | None) -> str | None:
+        """Return a conversation, or a key, as one of the desk's tenant; without that anybody's could be named.
+
+        No other tenant gives the same: what its name has before the first "/" is another text.
+        """
+        if not name or self._tenant is None:
+            return name
+        prefix = self._tenant.replace("%", "%25").replace("/", "%2F") + "/"
+        return name if name.startswith(prefix) else prefix + name
 
     async def _settled(self, turn: TurnRef[Any], seconds: float) -> TurnView[Any]:
         if not 0 <= seconds <= LONGEST:

@@ -37,8 +37,9 @@ def mcp_server(
     decide. `by` is what receipts show; the model cannot choose it.
 
     :param by: under whose name answers are stored; without it nothing can be answered.
-    :param agents: the agents that may be started; by default all.
-    :param tenant: the only tenant whose turns are seen; what is started belongs to it.
+    :param agents: the agents that may be started, and whose turns are seen, with all below them; by default all.
+    :param tenant: the only tenant whose turns are seen; what is started belongs to it. Conversations and idempotency keys that a
+        client names are the tenant's own: ``c`` is stored as ``tenant/c``.
     :raises InvalidDefinition: if an argument is wrong, or the `mcp` package is missing.
     """
     sdk.warm_up()

@@ -129,6 +129,46 @@ async def test_what_is_not_theirs() -> None:
     assert bank["error"] == "AgentNotFound"
 
 
+async def test_agents_narrow_what_is_seen() -> None:
+    """A client that may start some agents sees, answers and cancels no turn of another, but what is below a turn of its own."""
+    lead = Agent("lead", model=ScriptedModel(call("bank", input="hi"), "ok"), tools=[SHOP.replace(id="bank").as_tool("bank")])
+    async with Runtime(agents=[lead]) as runtime:
+        for _ in range(3):
+            other = await (await runtime.start("bank", "hi")).settle()
+        async with Client(mcp_server(runtime, by="ann", agents=["lead"])) as client:
+            ask = Desk(client)
+            own = await ask("start_turn", agent="lead", input="hi", wait_seconds=30)
+            seen = await ask("inbox", agent="bank", limit=2)
+            (child, _) = seen["items"]
+            found = [await ask.fault(name, turn_id=other.id) for name in ("turn", "cancel")]
+            wait = {"verb": "reject", "wait": other.open_waits[0].id}
+            found.append(await ask.fault("answer", turn_id=other.id, **wait))
+            mixed = await ask.fault("answer", turn_id=own["id"], **wait)
+            below = await ask("turn", turn_id=child["turn_id"])
+            receipt = await ask("answer", turn_id=child["turn_id"], verb="approve", wait=child["id"])
+        assert (await runtime.turn(other.id).view()) == other
+
+    assert {wait["root_turn_id"] for wait in seen["items"]} == {own["id"]}
+    assert {fault["error"] for fault in found} == {"TurnNotFound"}
+    assert (mixed["error"], below["agent_id"], receipt["effect"]) == ("SuspensionMismatch", "bank", "APPROVED")
+
+
+async def test_a_tenant_has_its_own_conversations_and_keys() -> None:
+    """A client of one tenant that names a conversation, or a key, of another gets neither its turn nor what was said in it."""
+    model = ScriptedModel("noted")
+    async with Runtime(agents=[Agent("chat", model=model)]) as runtime:
+        other = await runtime.run("chat", "my secret is 42", conversation="c", tenant="b", idempotency_key="k")
+        for tenant in ("a", "b"):
+            async with Client(mcp_server(runtime, tenant=tenant)) as client:
+                start = {"agent": "chat", "input": "my secret is 42", "conversation": "c", "idempotency_key": "k"}
+                (first, again) = [await Desk(client)("start_turn", **start, wait_seconds=30) for _ in range(2)]
+                assert (first["tenant"], first["conversation_id"]) == (tenant, f"{tenant}/c")
+                assert first["id"] == again["id"] != other.id
+                await Desk(client)("start_turn", agent="chat", input="go on", conversation=f"{tenant}/c", wait_seconds=30)
+
+    assert [len(request.messages) for request in model.requests] == [1, 1, 3, 1, 3]
+
+
 async def test_start_again_and_cancel() -> None:
     """G, K: a start repeated under its key is the same turn; a cancel ends it, and a second one changes nothing."""
     async with desk() as ask:
