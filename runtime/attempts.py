@@ -154,12 +154,12 @@ class _Timeout(Exception):
 
 
 class _Start:
-    """Whether the function of an attempt has begun."""
+    """Whether the function of an attempt has begun, and whether it has ended in another way than by asking for a form."""
 
-    __slots__ = ("begun",)
+    __slots__ = ("begun", "over")
 
     def __init__(self) -> None:
-        self.begun = False
+        self.begun = self.over = False
 
 
 async def _value(
@@ -176,7 +176,13 @@ async def _value(
             raise TimeoutError(f"the time of {call.name} was over before it began")
         if actor.cancelled():
             raise _NotBegun
-        return await _invoke(actor, tool, bound, context, call, None, start)
+        try:
+            value = await _invoke(actor, tool, bound, context, call, None, start)
+        except BaseException as error:
+            start.over = start.begun and find_form_required(error) is None
+            raise
+        start.over = True
+        return value
 
     try:
         if actor.steps is not None:
@@ -189,6 +195,12 @@ async def _value(
         if start.begun:
             raise _Timeout(seconds or 0) from None
         raise TimeoutError(f"{call.name} did not begin within {seconds} s") from None
+    except BaseException as error:
+        if start.over and call.effect == "once" and find_form_required(error) is not None:
+            raise errors.MiddlewareError(
+                f"a hook asked for a form behind {call.name}, which had run and may run only once"
+            ) from None
+        raise
     finally:
         limit.stop()
 

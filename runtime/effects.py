@@ -75,7 +75,7 @@ async def _asked(actor: Actor, iteration: int, failures: int, tally: Tally | Non
         return m.ModelFailed(iteration, failures, failure_of(error), retryable=True, retry_after=_wish(error.retry_after))
     except errors.ModelError as error:
         return m.ModelFailed(iteration, failures, failure_of(error))
-    except Exception as error:
+    except BaseException as error:  # a SystemExit of a task would also be raised into the loop, a FormRequired lose the activation
         retryable = isinstance(error, TimeoutError | ConnectionError)
         return m.ModelFailed(iteration, failures, failure_of(error), retryable=retryable)
     finally:

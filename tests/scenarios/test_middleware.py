@@ -41,6 +41,7 @@ from .hooks import Around, again, beside
 from .lab import Desk, Gate, Lab, agent, held, model_of, result_of, stored_events, talk, waiting
 
 TELL = ExecutionPolicy(tool_errors="return_to_model")
+FORM = FormDefinition("why", description="why?", schema={"type": "object", "properties": {"text": {"type": "string"}}})
 
 
 async def test_model_answered(lab: Lab) -> None:
@@ -273,12 +274,11 @@ async def test_proceed_too_late(lab: Lab, desk: Desk) -> None:
 
 async def test_form_through_hooks(lab: Lab, desk: Desk) -> None:
     """A form is asked for through the hooks, and by one: the call waits, and its next attempt goes through them again."""
-    form = FormDefinition("why", description="why?", schema={"type": "object", "properties": {"text": {"type": "string"}}})
     attempts: list[int] = []
 
     async def ask(context, proceed):
         attempts.append(context.attempt)
-        context.form(form)
+        context.form(FORM)
         return await proceed()
 
     shop = agent(call("refund"), "done", tools=[desk.tool()], middleware=[Around(tool=ask)])
@@ -290,6 +290,47 @@ async def test_form_through_hooks(lab: Lab, desk: Desk) -> None:
 
     assert (view.status, desk.starts, attempts) == (Status.COMPLETED, ["refund"], [1, 2])
     assert issubclass(FormRequired, BaseException)
+
+
+@pytest.mark.parametrize("errors", [(), (RuntimeError("half done"),)], ids=["returned", "raised"])
+async def test_form_behind_a_once_function(lab: Lab, desk: Desk, errors: tuple[Exception, ...]) -> None:
+    """A hook that asks for a form when a `once` function has run gets no second run of it: that is an error of the hook."""
+
+    async def ask(context, proceed):
+        try:
+            await proceed()
+        finally:
+            context.form(FORM)
+
+    shop = agent(
+        call("refund"), "done", tools=[desk.tool(effect="once", errors=errors)], middleware=[Around(tool=ask)], policy=TELL
+    )
+    runtime = await lab.runtime(shop)
+    turn = await runtime.start(shop, "hi")
+
+    view = await turn.settle()
+
+    assert (view.status, desk.starts) == (Status.COMPLETED, ["refund"])
+    assert "may run only once" in result_of(await turn.history())
+
+
+@pytest.mark.parametrize("kind", ["step", "model"])
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), FormRequired(FORM)], ids=lambda each: type(each).__name__
+)
+async def test_no_exception_of_a_hook_leaves_its_turn(lab: Lab, kind: str, error: BaseException) -> None:
+    """What a hook raises, were it to end a process, is the error of its model request: the turn fails at once, and nothing else."""
+
+    async def leave(subject, proceed):
+        raise error
+
+    shop = agent("never", middleware=[Around(**{kind: leave})])
+    runtime = await lab.runtime(shop)
+
+    view = await runtime.run(shop, "hi")
+
+    assert (view.status, view.error and view.error.type) == (Status.FAILED, type(error).__name__)
+    assert runtime.statistics().lost == 0
 
 
 async def test_streaming(lab: Lab) -> None:
