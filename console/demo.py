@@ -6,6 +6,8 @@ import argparse
 import asyncio
 import importlib.util
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -109,7 +111,7 @@ def _tell(story: Story, hint: str, terminal: Terminal) -> int:
             return 1
     terminal.line()
     terminal.line("All of it is in the store. Look around:")
-    _command(terminal, f"turnhold show {story.url}", turn.id)
+    _command(terminal, f"show {story.url}", turn.id)
     return 0
 
 
@@ -172,12 +174,22 @@ def _is_gone(pid: int) -> bool:
 
 def _left(story: Story, turn: TurnView, terminal: Terminal) -> None:
     terminal.line("You left. The turn waits on, and nothing runs. Answer it when you like:")
-    _command(terminal, f"turnhold answer {story.url}", f"{turn.id} approve --by you")
+    _command(terminal, f"answer {story.url}", f"{turn.id} approve --by you")
     terminal.line("and let a process go on with it:")
-    _command(terminal, f"turnhold demo --store {story.store}")
+    _command(terminal, f"demo --store {story.store}")
+
+
+def program() -> str:
+    """Return how to call this program again: by its name, or, where a shell would not find that, as it was called."""
+    called = Path(sys.argv[0])
+    if called.name != "turnhold" or not called.is_file():
+        return "turnhold"
+    found = shutil.which("turnhold")
+    return "turnhold" if found is not None and called.samefile(found) else shlex.quote(sys.argv[0])
 
 
 def _command(terminal: Terminal, *parts: str) -> None:
     """Show a command to copy, over two lines where it is long."""
+    parts = (f"{program()} {parts[0]}", *parts[1:])
     text = " ".join(parts)
     terminal.line("  " + (text if len(text) <= 78 else " \\\n      ".join(parts)))

@@ -124,7 +124,7 @@ async def _conclude(story: Story, terminal: Terminal, view: TurnView) -> int:
         said(terminal, "", f"{terminal.fit(entry.order_id, 60)}, {entry.amount} dollars, by process {entry.pid}")
         said(terminal, "", f"key {entry.key}")
     terminal.line()
-    terminal.line("  What happened, as every process can read it:")
+    terminal.line("  What happened, as every process can read it (without the steps):")
     terminal.line()
     terminal.lines(timeline(terminal, events, without=STEPS))
     fault = verdict(story, view.id, events)

@@ -14,7 +14,7 @@ import pytest
 from turnhold import AiMessage, Runtime, Suspension, TurnholdError, TurnView
 from turnhold.console import demo_worker
 from turnhold.console.cli import parse
-from turnhold.console.demo import MISSING, make_story
+from turnhold.console.demo import MISSING, make_story, program
 from turnhold.console.demo_prompt import Left, ask
 from turnhold.console.demo_races import Outcome, Tally
 from turnhold.console.demo_story import STORY, Entry, Story, runs_of, story_agent
@@ -267,3 +267,20 @@ def test_the_tally_is_right_only_if_every_tool_ran_once_and_both_know_it(
     assert tally.right(story) == right
     assert len(runs_of(story.races, "T")) == lines
     assert Entry(**entry).key == "T:call_1_0"
+
+
+def test_commands_to_copy_name_the_program_as_a_shell_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name where that is on PATH, else as the demo was called; a test or a module has only the name."""
+    script = tmp_path / "a venv" / "turnhold"
+    script.parent.mkdir()
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("sys.argv", ["a venv/turnhold", "demo"])
+
+    assert program() == "'a venv/turnhold'"
+    monkeypatch.setenv("PATH", str(script.parent))
+    assert program() == "turnhold"
+    monkeypatch.setattr("sys.argv", ["/usr/bin/pytest"])
+    assert program() == "turnhold"
