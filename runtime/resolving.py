@@ -59,7 +59,7 @@ async def ask_resolvers(actor: Actor, call: CallRecord) -> m.Message:
         if isinstance(error, asyncio.CancelledError) and not stray():
             raise
         log.exception("resolver_failed", turn=actor.turn_id, call=call.id)
-        return m.PolicyFailed(call.id, failure_of(error), "the tool resolver")
+        return m.PolicyFailed(call.id, failure_of(error), m.RESOLVER)
 
 
 async def tool_of(actor: Actor, call: CallRecord) -> Tool[..., object] | None:

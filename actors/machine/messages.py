@@ -144,6 +144,9 @@ class PolicyDecided(msgspec.Struct, gc=False, frozen=True):
     decision: ApprovalDecision
 
 
+RESOLVER = "the tool resolver"
+
+
 class PolicyFailed(msgspec.Struct, gc=False, frozen=True):
     """An approval policy, or what else of the application was asked about a call, raised."""
 

@@ -16,7 +16,7 @@ from ..tools import Tool, decision_of
 from ..turn import CallRecord, CallStatus, Failure
 from . import ending, plans, texts
 from .draft import AskPolicy, Draft
-from .messages import PolicyDecided, PolicyFailed
+from .messages import RESOLVER, PolicyDecided, PolicyFailed
 from .waiting import open_approval, open_form, open_retry
 
 ALLOW = ApprovalDecision.allow()
@@ -104,16 +104,17 @@ def decided(draft: Draft, message: PolicyDecided) -> None:
 
 
 def failed(draft: Draft, message: PolicyFailed) -> None:
-    """A policy raised: recorded, counted, backed off; the turn fails when it keeps on raising."""
+    """A policy, or a resolver, raised: recorded, counted, backed off; the turn fails when it keeps on raising."""
     call = draft.call(message.call_id)
     if call is None or call.status is not CallStatus.UNDECIDED or draft.state.ending is not None:
         return
     call = draft.put(msgspec.structs.replace(call, policy_failures=call.policy_failures + 1))
     error: Failure = message.error
-    if call.policy_failures >= draft.policy.max_crashes:
+    waits = call.approved and message.what == RESOLVER  # what a person has approved is not thrown away while nobody finds its tool
+    if call.policy_failures >= draft.policy.max_crashes and not waits:
         ending.fail(draft, error.type, f"{message.what} failed for {call.name}: {error.message}")
         return
-    delay = min(MOST_BACK_OFF, FIRST_BACK_OFF * 2 ** (call.policy_failures - 1))
+    delay = min(MOST_BACK_OFF, FIRST_BACK_OFF << min(call.policy_failures - 1, 6))
     open_retry(draft, call, delay, f"{message.what} failed: {error.message}", call.policy_failures)
 
 

@@ -45,6 +45,8 @@ class Questions:
         try:
             data = self._context.form(form)
         except FormRequired:
+            if len(self._context.forms) + len(self._context.declined) >= MAX_QUESTIONS:  # those of earlier attempts, too
+                raise _too_many() from None
             return form, None
         except FormDeclined as declined:
             return form, ElicitResult(action="cancel" if declined.expired else "decline")
@@ -56,13 +58,17 @@ class Questions:
         digest = _digest(params)
         number = self.counts.get(digest, 0) + 1
         if sum(self.counts.values()) >= MAX_QUESTIONS:
-            raise ToolError(f"the server has asked more than {MAX_QUESTIONS} questions", kind="mcp_too_many_questions")
+            raise _too_many()
         self.counts[digest] = number
         key = f"mcp:{self._context.tool.name}:{digest}" + ("" if number == 1 else f":{number}")
         try:
             return FormDefinition(key, description="a question of an MCP server", schema=_schema(params), tell_decline=True)
         except InvalidDefinition as error:
             raise ToolError(f"the server's question cannot be asked: {error}", kind="mcp_bad_question") from None
+
+
+def _too_many() -> ToolError:
+    return ToolError(f"the server has asked more than {MAX_QUESTIONS} questions", kind="mcp_too_many_questions")
 
 
 def _schema(params: Params) -> JsonObject:

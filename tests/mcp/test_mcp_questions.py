@@ -148,6 +148,30 @@ async def test_in_the_middle_of_a_call(tmp_path: Path) -> None:
     assert heard == ["begun", "begun", "begun", "blue red"]
 
 
+async def test_another_question_each_time() -> None:
+    """A server that asks something else whenever the call is started again comes to an end, too."""
+    server = MCPServer("curious")
+    heard: list[str] = []
+
+    @server.tool()
+    async def ask(ctx: Context) -> str:
+        """Ask what was never asked before."""
+        heard.append("begun")
+        return (await ctx.elicit(f"Question {len(heard)}?", Answer)).action
+
+    async with McpServer.of(server, protocol="legacy") as remote:
+        tools = await remote.tools(approval=False, effect="repeatable")
+        async with Runtime(agents=[agent(tools, "ask")]) as runtime:
+            turn = await runtime.start("guest", "hi")
+            view = await turn.settle()
+            while view.open_waits and len(heard) < 40:
+                view = await turn.resume(ResumeCommand.submit_form(view.open_waits[0], {"text": "blue"}))
+            text = await result_of(turn)
+
+    assert (view.status, len(heard)) == (Status.COMPLETED, 33)
+    assert "more than 32 questions" in text
+
+
 async def test_in_the_middle_of_a_call_that_runs_once() -> None:
     """There a call that may run only once is not started again: the server is refused, the model reads why, nobody is asked."""
     async with McpServer.of(shop.server, protocol="legacy") as server:

@@ -13,6 +13,7 @@ from turnhold import (
     InvalidDefinition,
     Middleware,
     ModelOverloaded,
+    ResumeCommand,
     RetryPolicy,
     Status,
     SuspensionType,
@@ -293,6 +294,22 @@ async def test_resolver_fails_elsewhere(lab: Lab, desk: Desk) -> None:
     view = await lab.during(second.turn(turn.id).settle(through_retries=True))
 
     assert (view.status, desk.starts) == (Status.COMPLETED, ["dynamic"])
+
+
+async def test_resolver_fails_for_an_edited_call(lab: Lab, desk: Desk) -> None:
+    """So does a call that was approved with other arguments: it is not thrown away, however often the resolver there raises."""
+    shop = agent(call("dynamic", amount=1), "done", middleware=[Finder(desk.tool("dynamic", approval=True))])
+    first = await lab.runtime(shop)
+    turn, wait = await waiting(first, shop)
+    await lab.close(first)
+    finder = Finder(desk.tool("dynamic", approval=True), errors=6)
+    second = await lab.runtime(shop.replace(middleware=[finder]))
+
+    await second.turn(turn.id).submit(ResumeCommand.approve_tool(wait, arguments={"amount": 2}))
+    view = await lab.during(second.turn(turn.id).settle(through_retries=True))
+
+    assert (view.status, desk.starts, desk.arguments[0]["amount"]) == (Status.COMPLETED, ["dynamic"], 2)
+    assert len(finder.asked) > 6
 
 
 async def test_crash_while_a_resolved_call_runs(lab: Lab, desk: Desk) -> None:
