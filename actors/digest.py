@@ -9,6 +9,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from .agent import Agent
+    from .forms import FormDefinition
     from .tools import Tool
 
 LENGTH = 8
@@ -34,7 +35,9 @@ def definition_digest(agent: Agent[Any]) -> bytes:
     )
     if agent.middleware or agent.tool_groups:
         groups = [[each.name, _named(each.when), [_tool(tool) for tool in each.tools]] for each in agent.tool_groups]
-        parts += ([_named(each) for each in agent.middleware], groups)
+        known = {tool.name for tools in (agent.tools, *(each.tools for each in agent.tool_groups)) for tool in tools}
+        brought = [_tool(tool) for tool in sorted(agent.executable, key=lambda each: each.name) if tool.name not in known]
+        parts += ([_named(each) for each in agent.middleware], groups, *([brought] if brought else []))
     return hashlib.sha256(msgspec.json.encode(parts, enc_hook=_other, order="deterministic")).digest()[:LENGTH]
 
 
@@ -46,9 +49,15 @@ def _tool(tool: Tool[..., Any]) -> list[object]:
     asks = tool.approval if isinstance(tool.approval, bool | msgspec.Struct) else _named(tool.approval)
     return [
         *(tool.name, tool.description, tool.parameters, asks, tool.effect, tool.timeout, tool.sequential, tool.cancellable),
-        *(tool.sensitive, tool.assignee, [[form.form_key, form.description, form.json_schema] for form in tool.forms]),
+        *(tool.sensitive, tool.assignee, [_form(form) for form in tool.forms]),
         None if tool.agent is None else tool.agent.key,
     ]
+
+
+def _form(form: FormDefinition[Any]) -> list[object]:
+    told: list[object] = [form.form_key, form.description, form.json_schema]
+    more = [form.assignee, form.expires_in, form.on_expiry, form.default, form.tell_decline]
+    return [*told, *more] if any(more) else told
 
 
 def _named(value: object) -> object:

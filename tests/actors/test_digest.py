@@ -12,6 +12,7 @@ from turnhold import (
     ContextWindow,
     ExecutionPolicy,
     FormDefinition,
+    Middleware,
     ModelOptions,
     PlanningPolicy,
     tool,
@@ -41,6 +42,17 @@ def looked(name: str = "look", description: str = "Look.", **options: Any) -> An
 
 def shop(**changes: Any) -> Agent[Any]:
     return Agent("shop", **{"model": ScriptedModel("x"), "instructions": "Help.", "tools": [looked()], **changes})
+
+
+def form(**options: Any) -> Any:
+    return user_input_tool(FormDefinition("f", description="d", schema={"type": "object"}, **options))
+
+
+class Brings(Middleware):
+    """Middleware that brings a tool along."""
+
+    def __init__(self, **options: Any) -> None:
+        self.tools = (looked("brought", **options),)
 
 
 def allow(turn: object, call: object, tool: object) -> bool:
@@ -88,6 +100,20 @@ def test_what_changes_it(changes: dict[str, Any]) -> None:
     digests = [shop(**each).digest for each in ({}, changes)]
 
     assert len(set(digests)) == 2
+
+
+def test_forms_and_tools_of_middleware_count() -> None:
+    """So do the rules of a form, and the tools that middleware brings along: who may run one without asking is a change."""
+    several = [
+        {},
+        *({"tools": [form(**each)]} for each in ({}, {"assignee": "ann"}, {"expires_in": 5}, {"tell_decline": True})),
+        {"tools": [form(expires_in=5, on_expiry="cancel")]},
+        {"tools": [form(expires_in=5, on_expiry="default", default={})]},
+        *({"middleware": [Brings(**each)]} for each in ({}, {"approval": True}, {"effect": "once"})),
+    ]
+
+    assert len({shop(**each).digest for each in several}) == len(several)
+    assert shop(middleware=[Brings()]).digest == shop(middleware=[Brings()]).digest
 
 
 def test_what_cannot_be_compared_has_a_name_without_an_address() -> None:
