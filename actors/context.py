@@ -12,7 +12,7 @@ import msgspec
 from .chat import ToolCall
 from .errors import FormDeclined, FormRequired, TurnholdError
 from .ids import call_key
-from .record import JsonObject, JsonValue
+from .record import JsonObject, JsonValue, Metadata
 from .turn import Decline
 from .waits import MAX_ID, MAX_TEXT, check_json, check_text
 
@@ -65,11 +65,11 @@ class ToolContext(msgspec.Struct, Generic[S], frozen=True, kw_only=True, eq=Fals
     call: ToolCall
     attempt: int = 1
     epoch: int = 0
-    form_data: JsonValue = None
-    forms: Mapping[str, JsonValue] = {}
+    form_data: Any = None
+    forms: Mapping[str, Any] = {}
     declined: Mapping[str, Decline] = {}
     kept: JsonValue = None
-    metadata: JsonObject = {}
+    metadata: Metadata = {}
     services: S = cast("S", None)
     report: Callable[[str, JsonObject], None] = _nobody
     cancelled: Callable[[], bool] = _never

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar, cast, final, get_origin, overload
 
 import msgspec
 
+from .carried import carried, holds_struct
 from .checks import check_flag
 from .errors import ArgumentsInvalid, FormLoop, FormRequired, InvalidDefinition
 from .policies import OnExpiry
@@ -119,11 +120,13 @@ class FormDefinition(Generic[T]):
         """The schema as JSON; a new copy every time."""
         return msgspec.json.decode(self._schema)
 
-    def convert(self, data: JsonValue) -> T:
+    def convert(self, data: object) -> T:
         """Return submitted data as the form's type; without one, a copy as it is.
 
         :raises ArgumentsInvalid: if the data does not fit the type (which may have changed since it was submitted).
         """
+        if self.type is None and holds_struct(data):
+            return cast("T", carried("data", data))
         raw = msgspec.json.encode(data)
         try:
             return cast("T", msgspec.json.decode(raw) if self.type is None else msgspec.json.decode(raw, type=self.type))

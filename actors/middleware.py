@@ -17,7 +17,7 @@ from .chat import AiMessage
 from .context import ToolContext
 from .errors import InvalidDefinition, TurnholdError
 from .model import ModelRequest
-from .record import JsonObject, Record
+from .record import Metadata, Record
 from .signature import is_async
 from .tools import Tool
 from .turn import Status
@@ -59,7 +59,7 @@ class TurnContext(msgspec.Struct, Generic[S], frozen=True, kw_only=True, eq=Fals
     agent_version: str
     step: int = 0
     epoch: int = 0
-    metadata: JsonObject = {}
+    metadata: Metadata = {}
     services: S = cast("S", None)
     active_tools: tuple[str, ...] = ()
     cancelled: Callable[[], bool] = _never

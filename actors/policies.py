@@ -8,9 +8,10 @@ from typing import Literal, TypeAlias, cast
 
 import msgspec
 
+from .carried import carried_object
 from .checks import MAX_ID, MAX_TEXT, check_flag, check_object, check_span, check_text, check_whole, shown
 from .errors import InvalidDefinition
-from .record import JsonObject, Record, Seconds, duration, milliseconds
+from .record import JsonObject, Metadata, Record, Seconds, duration, milliseconds
 
 MAX_MULTIPLIER = 100
 MAX_REASON = 4096
@@ -261,17 +262,18 @@ class ApprovalDecision(Record, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TurnOptions(Record, frozen=True, kw_only=True, omit_defaults=True):
-    """Settings of one turn. `execution_policy` replaces the agent's as a whole; metadata is JSON-like."""
+    """Settings of one turn. `execution_policy` replaces the agent's as a whole; for metadata see `Runtime.start`."""
 
     execution_policy: ExecutionPolicy | None = None
-    metadata: JsonObject = {}
+    metadata: Metadata = {}
     streaming: bool = False
 
     def __post_init__(self) -> None:
         policy = self.execution_policy
         if policy is not None and not isinstance(policy, ExecutionPolicy):
             raise InvalidDefinition(f"TurnOptions.execution_policy must be an ExecutionPolicy, not {shown(policy)}")
-        _object(self, "metadata")
+        if self.metadata or not isinstance(self.metadata, dict):
+            msgspec.structs.force_setattr(self, "metadata", carried_object("TurnOptions.metadata", self.metadata))
         check_flag("TurnOptions.streaming", self.streaming)
 
 

@@ -15,6 +15,8 @@ else:
     JsonValue = Any
 
 JsonObject: TypeAlias = dict[str, JsonValue]
+Metadata: TypeAlias = dict[str, Any]
+"""A JSON-like dict in which Structs may stand, as the application reads it."""
 Seconds: TypeAlias = timedelta | float | int
 Time: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
 

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
+from .carried import Marks
 from .chat import HistoryEntry, Usage
 from .plan import Plan
 from .policies import Budget, ExecutionPolicy, OnExpiry
@@ -129,7 +130,8 @@ class CallRecord(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_de
     `attempt` counts starts of the function; `activation` made the last one. `forms` holds submitted data by form key. `failures`
     counts failed attempts (of a `once` call, those that never began), `crashes` attempts that a lost owner left open. `child` is
     the child turn that a call of an agent has started. `declined` holds what was said to forms whose tool is told of it, by form
-    key; `kept` is what an attempt that asked for a form keeps for the next.
+    key; `kept` is what an attempt that asked for a form keeps for the next. `form_marks` says where Structs stand
+    in the data of a form.
     """
 
     id: str
@@ -161,6 +163,7 @@ class CallRecord(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_de
     child: str | None = None
     declined: dict[str, Decline] | None = None
     kept: JsonValue = None
+    form_marks: dict[str, Marks] | None = None
 
     @property
     def effective(self) -> JsonObject:
@@ -232,7 +235,8 @@ class TurnState(msgspec.Struct, gc=False, array_like=True, omit_defaults=True):
     what children that have ended have used, they and those below them. `spans` are the times in which this turn or one of those
     ran: of a child all, of a root those since it has open children; what is older is counted in `active_ms`. `definition` is the
     digest of the agent with which the turn runs; empty until it is known. `plan` is the one that its model has made.
-    `active_tools` are the names that its tools have activated, in that order.
+    `active_tools` are the names that its tools have activated, in that order. `metadata_marks` says where Structs stand in the
+    metadata.
     """
 
     turn_id: str
@@ -286,3 +290,4 @@ class TurnState(msgspec.Struct, gc=False, array_like=True, omit_defaults=True):
     recollection: Recollection | None = None
     active_tools: tuple[str, ...] = ()
     questions: list[str] = []
+    metadata_marks: Marks = ()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+from .carried import NO_TYPES, StructTypes
 from .chat import ToolCall, Usage
 from .errors import TurnNotCompleted
 from .ids import root_of
 from .output import Out
 from .plan import TaskPlan, plan_view
-from .record import JsonObject, JsonValue, Record, Time, utc
+from .record import JsonValue, Metadata, Record, Time, utc
 from .turn import CallRecord, OpenWait, Status, TurnState, masked
 from .used import total_of
 from .waits import Phase, Suspension, SuspensionType
@@ -46,7 +47,8 @@ class TurnView(Record, Generic[Out], frozen=True, kw_only=True):
     `suspensions` are the turn's own open waits, `suspension` the first of them; `open_waits` are those of the turn and all below
     it that can be answered from outside, depth first. `usage` and `tool_call_count` are of the turn and of all below it that
     have ended. `final_output` is that of a COMPLETED turn, else `None`: a value of the output type where the view was asked
-    for with one, and as JSON has it (text, or dicts, lists, numbers) where it was not. `plan` is the turn's own, if it made one.
+    for with one, and as JSON has it (text, or dicts, lists, numbers) where it was not. In `metadata` stand Structs of the Runtime's
+    `types`; in `to_dict` and `to_json` they are JSON like the rest. `plan` is the turn's own, if it made one.
     """
 
     id: str
@@ -71,7 +73,7 @@ class TurnView(Record, Generic[Out], frozen=True, kw_only=True):
     retry_count: int = 0
     next_runnable_at: Time | None = None
     budget_exceeded_reason: str | None = None
-    metadata: JsonObject = {}
+    metadata: Metadata = {}
     plan: TaskPlan | None = None
     streaming: bool = False
     cancel_requested: bool = False
@@ -143,6 +145,7 @@ def view_of(
     owner: Owner | None = None,
     quarantine: Quarantine | None = None,
     cancel_requested: bool = False,
+    types: StructTypes = NO_TYPES,
 ) -> TurnView[JsonValue]:
     """Return a turn as its readers see it; without `open_waits` the turn's own answerable waits are taken."""
     order = {call.id: index for index, call in enumerate(state.calls)}
@@ -175,7 +178,7 @@ def view_of(
         retry_count=state.retry_count,
         next_runnable_at=utc(min(due)) if due else None,
         budget_exceeded_reason=state.budget_exceeded_reason,
-        metadata=state.metadata or {},
+        metadata=types.restored(state.metadata or {}, state.metadata_marks),
         plan=None if state.plan is None else plan_view(state.plan, open_waits),
         streaming=state.streaming,
         cancel_requested=cancel_requested or state.cancel_at > 0,

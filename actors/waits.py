@@ -9,6 +9,7 @@ from typing import TypeAlias, cast
 
 import msgspec
 
+from .carried import carried, holds_struct, plain_of
 from .chat import ToolCall
 from .checks import MAX_DATA, MAX_ID, MAX_KEY, MAX_TEXT, check_flag, check_json, check_object, check_text, shown
 from .errors import InvalidDefinition
@@ -162,7 +163,7 @@ class ResumeCommand(Record, frozen=True, kw_only=True, omit_defaults=True):
         if self.arguments is not None:
             self._copy("arguments", check_object("arguments", self.arguments))
         if self.value is not None:
-            self._copy("value", check_json("data", self.value))
+            msgspec.structs.force_setattr(self, "value", carried("data", self.value))
         if self.metadata or not isinstance(self.metadata, dict):
             self._copy("metadata", check_object("metadata", self.metadata))
 
@@ -172,7 +173,8 @@ class ResumeCommand(Record, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def digest(self) -> str:
         """Return a digest of what is asked (not of who asks, nor of the command id)."""
-        content = (self.type.value, self.arguments, self.value, self.text, self.force)
+        value = plain_of(self.value) if holds_struct(self.value) else self.value
+        content = (self.type.value, self.arguments, value, self.text, self.force)
         return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:32]
 
     @classmethod

@@ -7,13 +7,16 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
+from ..actors.carried import Marks
 from ..actors.chat import AiMessage, Usage
 from ..actors.context import ToolContext
 from ..actors.errors import MiddlewareError, ProceedTwice
 from ..actors.ids import root_of
 from ..actors.middleware import ModelHook, ToolHook, TurnContext, current_turn
 from ..actors.model import ModelRequest
+from ..actors.record import JsonValue
 from ..actors.tokens import total_tokens, usage_of
+from .log import log
 
 if TYPE_CHECKING:
     from .actor import Actor
@@ -36,11 +39,18 @@ def turn_context(actor: Actor) -> TurnContext[object]:
         agent_version=state.agent_version,
         step=state.step_count,
         epoch=actor.token.epoch,
-        metadata=state.metadata or {},
+        metadata=restored(actor, state.metadata or {}, state.metadata_marks),
         services=actor.host.services,
         active_tools=state.active_tools,
         cancelled=actor.cancelled,
     )
+
+
+def restored(actor: Actor, value: JsonValue, marks: Marks) -> Any:
+    """Return a stored value with its Structs, as far as the node has their types; what does not fit its type is noted."""
+    if not marks:
+        return value
+    return actor.host.types.restored(value, marks, lambda why: log.warning("struct_unfit", turn=actor.turn_id, why=why))
 
 
 def name_of(hook: object) -> str:

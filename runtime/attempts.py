@@ -20,7 +20,7 @@ from ..actors.record import JsonObject
 from ..actors.results import result_text
 from ..actors.tools import Tool
 from ..actors.turn import CallRecord, Failure
-from .around import value_of
+from .around import restored, value_of
 from .guard import MAX_ERROR, TimeLimit, failure_of, stray
 from .log import log
 from .resolving import ResolverFailed, tool_of
@@ -38,7 +38,9 @@ def context_of(
 ) -> ToolContext[object]:
     """Return what a tool may know and ask."""
     state = actor.state
-    forms = call.forms or {}
+    forms, marks = call.forms or {}, call.form_marks
+    if marks is not None:
+        forms = {key: restored(actor, value, marks.get(key, ())) for key, value in forms.items()}
     return ToolContext(
         turn_id=state.turn_id,
         root_turn_id=root_of(state.turn_id),
@@ -55,7 +57,7 @@ def context_of(
         forms=forms,
         declined=call.declined or {},
         kept=call.kept,
-        metadata=state.metadata or {},
+        metadata=restored(actor, state.metadata or {}, state.metadata_marks),
         services=actor.host.services,
         report=report,
         cancelled=actor.cancelled,

@@ -11,6 +11,7 @@ import asyncio
 
 import msgspec
 
+from ..actors.carried import Marks, holds_struct
 from ..actors.errors import AnswerPending, MailboxFull, SuspensionMismatch, TurnClosed, TurnNotFound
 from ..actors.ids import call_key, is_turn_id, root_of, turn_of_wait
 from ..actors.machine.commands import from_receipt
@@ -41,9 +42,13 @@ class Commands:
         end = self._world.monotonic() + timeout
         if command.command_id is None:
             command = msgspec.structs.replace(command, command_id=self._host.new_id())
+        marks: Marks = ()
+        if holds_struct(command.value):
+            value, marks = self._host.types.plain("data", command.value)
+            command = msgspec.structs.replace(command, value=value)
         turn_id, command = await self._addressed(turn_id, command)
         assert command.command_id is not None
-        outcome = await self.send(turn_id, Resume(command), end, command)
+        outcome = await self.send(turn_id, Resume(command, marks), end, command)
         if outcome is None:
             text = f"the answer {command.command_id} of turn {turn_id} is not decided yet; ask again with the same command_id"
             raise AnswerPending(text, turn_id=turn_id, command_id=command.command_id)

@@ -162,7 +162,7 @@ async def ask_policy(actor: Actor, call: CallRecord) -> m.Message:
     try:
         if tool is None:
             raise errors.ToolError(f"agent {agent.key} has no tool {call.name!r}")
-        view = view_of(actor.state, version=actor.version)
+        view = view_of(actor.state, version=actor.version, types=actor.host.types)
         decision = await _decision(tool.ask(call.effective, asked, turn=view))
         if agent.approval is not None:
             decision = strictest(decision, await _decision(agent.approval(view, asked, tool)))

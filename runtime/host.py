@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from ..actors.carried import StructTypes
 from ..store.base import Op, Reply
 from .counters import Counters
 from .settings import Settings
@@ -23,6 +24,7 @@ class Host(Protocol):
     counters: Counters
     relay: Relay
     services: object
+    types: StructTypes
     node: str
     execute: bool
     draining: bool

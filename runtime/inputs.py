@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeVar, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar, cast
 
 import msgspec
 
+from ..actors.carried import Marks, StructTypes
 from ..actors.chat import AiMessage, CallEdited, ChatMessage, SystemMessage, ToolMessage, UserMessage
 from ..actors.checks import MAX_ID, MAX_NAME, check_object, check_span, check_text, check_whole, shown
 from ..actors.errors import InvalidDefinition, SnapshotTooLarge
 from ..actors.history import unanswered
 from ..actors.memory import ChatMemory
 from ..actors.parts import check_parts
-from ..actors.record import JsonObject, Seconds
+from ..actors.record import JsonObject, Metadata, Seconds
 from ..store.base import read_cursor
 from .hooks import Listener
 from .settings import Settings
@@ -116,9 +117,14 @@ def chat_memory(value: object) -> ChatMemory | None:
     return cast("ChatMemory | None", value)
 
 
-def metadata(value: object, name: str = "metadata") -> JsonObject:
-    """Return metadata, copied. :raises InvalidDefinition: if it is not a JSON-like dict within bounds."""
-    return {} if value is None else msgspec.json.decode(check_object(name, value))
+def metadata(types: StructTypes, value: object, under: Metadata | None = None) -> tuple[JsonObject, Marks]:
+    """Return metadata, copied, over that of the options, and where Structs stand in it.
+
+    :raises InvalidDefinition: if it is not a dict of JSON-like values and of Structs of the given types, within bounds.
+    """
+    if under and (value is None or isinstance(value, Mapping)):
+        value = {**under, **cast("Mapping[Any, Any]", value or {})}
+    return ({}, ()) if value is None else types.plain_object("metadata", value)
 
 
 def clock(value: object) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Protocol, TypeAlias, final
 
+from ..actors.carried import NO_TYPES, StructTypes
 from ..actors.errors import InvalidDefinition, StoreUnavailable
 from ..actors.ids import base32
 from ..actors.memory import ChatMemory
@@ -60,6 +61,7 @@ class Node:
         settings: Settings,
         clock: Clock | None,
         chat_memory: ChatMemory | None = None,
+        types: StructTypes = NO_TYPES,
     ) -> None:
         self.world = World(clock)
         self.store = store
@@ -67,6 +69,7 @@ class Node:
         self.node = node or f"node-{base32(self.world.token(5))}"
         self.execute = execute
         self.services = services
+        self.types = types
         self.settings = settings
         self.watch = Watch(listeners)
         self.counters = Counters()

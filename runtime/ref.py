@@ -63,7 +63,7 @@ class TurnRef(Generic[Out]):
 
         :raises TurnNotFound: if there is no such turn.
         """
-        return views.typed(views.view_of_look(await self._look()), self._output)
+        return views.typed(views.view_of_look(await self._look(), self._node.types), self._output)
 
     async def history(self) -> list[ChatMessage]:
         """Return the turn's messages so far; edited calls show the edited arguments and who edited them.
@@ -159,7 +159,7 @@ class TurnRef(Generic[Out]):
         """
         node = self._node
         message = inputs.user_message(input, node.settings)
-        extra = inputs.metadata(metadata)
+        extra, marks = inputs.metadata(node.types, metadata)
         found = await find_definition(node, agent)
         name = child_id(root_of(self._id), node.world.token(10))
         start = StartChild(
@@ -170,6 +170,7 @@ class TurnRef(Generic[Out]):
             policy=found.policy,
             instructions=found.instructions,
             metadata=extra or None,
+            marks=marks,
             bound=found.agent is not None,
         )
         self._noted(await node.commands.post(self._id, start))
@@ -266,7 +267,7 @@ class TurnRef(Generic[Out]):
         look = await self._look()
         text = f"turn {self._id} was discarded{f' by {by}' if by else ''}: {reason}"
         closing = codec.encode_outcome(Refusal("TurnClosed", text, status=Status.FAILED.value))
-        view = views.view_of_look(look)
+        view = views.view_of_look(look, self._node.types)
         used = (view.usage.input_tokens, view.usage.output_tokens, view.usage.total_tokens, view.tool_call_count)
         ended = ChildEnded(self._id, look.agent, Status.FAILED, None, Failure("Discarded", text), usage=used)
         mail = base.Mail(f"{self._id}/end", codec.encode_mail(ended, self._node.settings.max_message))
@@ -324,13 +325,13 @@ class TurnRef(Generic[Out]):
                 rested, subscription.rested = subscription.rested, None
                 subscription.rung = False
                 if rested is not None and views.alone(rested, self._id):
-                    view = views.view_of_rested(rested)
+                    view = views.view_of_rested(rested, self._node.types)
                     if done(view, None):
                         return views.typed(view, self._output)
                 elif look_now:
                     look = await self._look()
                     subscription.read(look)
-                    view = views.view_of_look(look)
+                    view = views.view_of_look(look, self._node.types)
                     if done(view, look):
                         return views.typed(view, self._output)
                 look_now = True

@@ -9,7 +9,10 @@ from datetime import timedelta
 from types import TracebackType
 from typing import final
 
+import msgspec
+
 from ..actors.agent import Agent
+from ..actors.carried import StructTypes
 from ..actors.chat import ChatMessage, UserMessage
 from ..actors.checks import MAX_ID, MAX_KEY, check_flag, check_text, check_whole, shown
 from ..actors.errors import InvalidDefinition
@@ -66,6 +69,8 @@ class Runtime:
     :param changed_definition: what becomes of an open turn whose agent is not what it was under the same version. ``"run"``: it
         goes on with the agent as it is now; ``"park"``: it is put into quarantine, until somebody revives it.
     :param max_snapshot: the largest snapshot and the largest message that is stored, in bytes.
+    :param types: the Structs that may stand in metadata and in form data, beside JSON-like values, each under a name of its own.
+        They are stored as their JSON; a node without the type has them as that.
     :raises InvalidDefinition: if an argument is wrong.
     """
 
@@ -87,6 +92,7 @@ class Runtime:
         confirm: Confirm | None = None,
         changed_definition: ChangedDefinition = "run",
         max_snapshot: int = 1 << 20,
+        types: Iterable[type[msgspec.Struct]] = (),
         clock: Clock | None = None,
     ) -> None:
         check_text("node", node, MAX_ID, optional=True, empty=False)
@@ -117,6 +123,7 @@ class Runtime:
             settings=settings,
             clock=clock,
             chat_memory=inputs.chat_memory(chat_memory),
+            types=StructTypes(types),
         )
         self._stop = asyncio.Event()
 
@@ -197,6 +204,7 @@ class Runtime:
         :param when_busy: what happens if the conversation has an open turn. ``"refuse"``: nothing is started. ``"queue"``: this one
             waits until it and all that were queued before have ended. ``"supersede"``: it and all queued ones are cancelled, and
             this one runs when it has ended.
+        :param metadata: a dict of JSON-like values, and of Structs of the Runtime's `types`.
         :param history: what the turn sees in front of its input, instead of what was said in the conversation; ``[]`` is nothing.
         :raises ConversationBusy: if the conversation has an open turn (``"refuse"``), or 64 queued ones (``"queue"``).
         :raises IdempotencyKeyReused: if the key was used for another agent or input.
@@ -319,7 +327,7 @@ class Runtime:
             )
         )
         assert isinstance(reply, base.TurnListing)
-        return Page(tuple(views.view_of_look(look) for look in reply.turns), reply.next)
+        return Page(tuple(views.view_of_look(look, self._node.types) for look in reply.turns), reply.next)
 
     def conversation(self, conversation_id: str) -> ConversationRef:
         """Return a conversation's address; no I/O."""

@@ -108,7 +108,7 @@ async def start(node: Node, request: StartRequest) -> str:
         raise InvalidDefinition(f"options must be TurnOptions, not {type(options).__name__}")
     inputs.when_busy(request.when_busy, request.conversation)
     history = inputs.history(request.history, settings)
-    metadata = inputs.metadata({**options.metadata, **inputs.metadata(request.metadata)})
+    metadata, marks = inputs.metadata(node.types, request.metadata, options.metadata)
     found = await find_definition(node, request.agent)
     by = node.placement.claim_by() if found.agent is not None and node.execute and node.placement.free > 0 else None
     drafted = partial(
@@ -123,6 +123,7 @@ async def start(node: Node, request: StartRequest) -> str:
         conversation=request.conversation,
         tenant=request.tenant,
         metadata=metadata,
+        marks=marks,
         streaming=options.streaming if request.streaming is None else request.streaming,
         bound=found.agent is not None,
         recalls=request.history is None,

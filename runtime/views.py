@@ -7,6 +7,7 @@ from typing import TypeAlias, cast
 
 import msgspec
 
+from ..actors.carried import StructTypes
 from ..actors.errors import OutputInvalid, SnapshotCorrupt, SnapshotTooNew
 from ..actors.output import Output, Said
 from ..actors.record import JsonValue, utc
@@ -44,7 +45,7 @@ def source_of_look(look: base.Looked) -> codec.EventSource:
         return codec.EventSource(look.turn, look.parent, look.agent, look.agent_version)
 
 
-def view_of_look(look: base.Looked) -> TurnView[JsonValue]:
+def view_of_look(look: base.Looked, types: StructTypes) -> TurnView[JsonValue]:
     """Return the view of a stored record; of one that cannot be read here, what the record itself tells.
 
     A turn that was discarded ended by its record alone: its snapshot does not know.
@@ -70,6 +71,7 @@ def view_of_look(look: base.Looked) -> TurnView[JsonValue]:
         owner=owner,
         quarantine=quarantine,
         cancel_requested=look.cancel is not None,
+        types=types,
     )
 
 
@@ -87,9 +89,9 @@ def alone(rested: Rested, turn_id: str) -> bool:
     return state.turn_id == turn_id and state.parent_turn_id is None and not rested.had_children
 
 
-def view_of_rested(rested: Rested) -> TurnView[JsonValue]:
+def view_of_rested(rested: Rested, types: StructTypes) -> TurnView[JsonValue]:
     """Return the view of a state that was released here."""
-    return view_of(rested.state, version=rested.version)
+    return view_of(rested.state, version=rested.version, types=types)
 
 
 def typed(view: TurnView[JsonValue], output: Output[Said] | None) -> TurnView[Said]:

@@ -48,6 +48,7 @@ def finished(call: CallRecord, result: str) -> CallRecord:
         status=CallStatus.DONE,
         result=result,
         forms=None,
+        form_marks=None,
         declined=None,
         kept=None,
         parameters=None,

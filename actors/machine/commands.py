@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from .. import schema
+from ..carried import Marks
 from ..chat import CallEdited, UserMessage
 from ..events import EventType
 from ..record import JsonObject, JsonValue
@@ -33,7 +34,7 @@ EFFECTS = {
 REASONED = frozenset({CommandType.REJECT_TOOL, CommandType.DECLINE, CommandType.FAIL_CALL, CommandType.RETRY})
 
 
-def command(draft: Draft, message: Received, asked: ResumeCommand) -> Outcome:
+def command(draft: Draft, message: Received, asked: ResumeCommand, marks: Marks = ()) -> Outcome:
     """Decide about one command and, where it is accepted, do what it asks."""
     known = _known(draft, message, asked)
     if known is not None:
@@ -56,7 +57,10 @@ def command(draft: Draft, message: Received, asked: ResumeCommand) -> Outcome:
     if asked.by is not None:
         data["by"] = asked.by
     draft.emit(EventType.TURN_RESUMED, data)
-    _APPLY[asked.type](draft, found, asked)
+    if asked.type is CommandType.SUBMIT_FORM:
+        submit(draft, found, asked.value, marks)
+    else:
+        _APPLY[asked.type](draft, found, asked)
     return Accepted(receipt)
 
 
@@ -200,18 +204,15 @@ def _answer(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> None:
     planning.spoken(draft)
 
 
-def _submit(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> None:
-    submit(draft, wait, asked.value)
-
-
-def submit(draft: Draft, wait: OpenWait, value: JsonValue) -> None:
+def submit(draft: Draft, wait: OpenWait, value: JsonValue, marks: Marks = ()) -> None:
     """Hand form data over: to the model as its call's result, or to the function that asked, which is started again."""
     call, key = _of(draft, wait), wait.form_key or ""
     if call.attempt == 0:
         calls.finish(draft, call, texts.submitted(key, value))
         return
     forms: JsonObject = {**(call.forms or {}), key: value}
-    draft.put(msgspec.structs.replace(call, status=CallStatus.PENDING, forms=forms))
+    form_marks = {**(call.form_marks or {}), key: marks} if marks else call.form_marks
+    draft.put(msgspec.structs.replace(call, status=CallStatus.PENDING, forms=forms, form_marks=form_marks))
 
 
 def _decline(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> None:
@@ -227,7 +228,7 @@ def decline(draft: Draft, wait: OpenWait, call: CallRecord, reason: str, *, expi
     result = texts.declined(reason, expired=expired)
     draft.put(
         msgspec.structs.replace(
-            call, status=CallStatus.REJECTED, result=result, forms=None, declined=None, kept=None, parameters=None
+            call, status=CallStatus.REJECTED, result=result, forms=None, form_marks=None, declined=None, kept=None, parameters=None
         )
     )
 
@@ -259,7 +260,6 @@ _APPLY: dict[CommandType, Callable[[Draft, OpenWait, ResumeCommand], None]] = {
     CommandType.APPROVE_TOOL: _approve,
     CommandType.REJECT_TOOL: _reject,
     CommandType.USER_INPUT: _answer,
-    CommandType.SUBMIT_FORM: _submit,
     CommandType.DECLINE: _decline,
     CommandType.RETRY: _retry,
     CommandType.RERUN: _rerun,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ..carried import Marks
 from ..chat import ChatMessage, SystemMessage, UserMessage
 from ..events import EventType
 from ..policies import ExecutionPolicy
@@ -38,6 +39,7 @@ def new_turn(
     conversation: str | None = None,
     tenant: str | None = None,
     metadata: JsonObject | None = None,
+    marks: Marks = (),
     streaming: bool = False,
     bound: bool = True,
     recalls: bool = True,
@@ -57,6 +59,7 @@ def new_turn(
             conversation_id=conversation,
             tenant=tenant,
             metadata=metadata or None,
+            metadata_marks=marks,
             streaming=streaming,
             policy=policy if policy != DEFAULT_POLICY else None,
             created_at=now,
@@ -80,6 +83,7 @@ def new_turn(
 
 def new_child(parent: TurnState, message: StartChild, now: int) -> ChildTurn:
     """Return a child that inherits its parent's conversation, tenant, metadata, streaming, and what bounds the tree."""
+    own = message.metadata or {}
     draft = new_turn(
         message.child_id,
         message.agent_id,
@@ -91,7 +95,8 @@ def new_child(parent: TurnState, message: StartChild, now: int) -> ChildTurn:
         parent=parent.turn_id,
         conversation=parent.conversation_id,
         tenant=parent.tenant,
-        metadata={**(parent.metadata or {}), **(message.metadata or {})},
+        metadata={**(parent.metadata or {}), **own},
+        marks=(*(mark for mark in parent.metadata_marks if own.keys().isdisjoint(mark[0][:1])), *message.marks),
         streaming=parent.streaming,
         bound=message.bound,
     )

@@ -56,5 +56,7 @@ def _decline(draft: Draft, wait: OpenWait) -> None:
     if wait.type is not SuspensionType.TOOL_APPROVAL:
         return commands.decline(draft, wait, call, "Nobody answered in time.", expired=True)
     result = texts.failed("approval_expired", "Nobody decided about the call in time; it did not run.")
-    draft.put(msgspec.structs.replace(call, status=CallStatus.REJECTED, result=result, forms=None, parameters=None))
+    draft.put(
+        msgspec.structs.replace(call, status=CallStatus.REJECTED, result=result, forms=None, form_marks=None, parameters=None)
+    )
     return None

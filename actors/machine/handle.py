@@ -94,7 +94,7 @@ def receive(draft: Draft, message: Received) -> None:
     outcome: Outcome
     match body:
         case Resume():
-            outcome = commands.command(draft, message, body.command)
+            outcome = commands.command(draft, message, body.command, body.marks)
         case Suspend():
             outcome = children.suspend(draft, body)
         case StartChild():

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from ..carried import Marks
 from ..chat import AiMessage, HistoryEntry, Usage, UserMessage
 from ..forms import FormDefinition
 from ..policies import ApprovalDecision, ExecutionPolicy
@@ -23,9 +24,10 @@ class Stored(msgspec.Struct, gc=False, frozen=True, tag=True, omit_defaults=True
 
 
 class Resume(Stored, frozen=True):
-    """A command from outside."""
+    """A command from outside; `marks` says where Structs stand in its value."""
 
     command: ResumeCommand
+    marks: Marks = ()
 
 
 class Suspend(Stored, frozen=True):
@@ -38,7 +40,7 @@ class StartChild(Stored, frozen=True):
     """A child turn of this one is to start: the application, or a call of an agent, asks for it.
 
     `bound` is false where the sender does not know the agent: the first executor adds its instructions and its policy. `planning`
-    is what `Tree.planning` is to be; `None`: as the parent has it.
+    is what `Tree.planning` is to be; `None`: as the parent has it. `marks` says where Structs stand in `metadata`.
     """
 
     child_id: str
@@ -50,6 +52,7 @@ class StartChild(Stored, frozen=True):
     metadata: JsonObject | None = None
     bound: bool = True
     planning: int | None = None
+    marks: Marks = ()
 
 
 class ChildEnded(Stored, frozen=True):

@@ -15,7 +15,7 @@ from turnhold.actors.forms import FormDefinition, user_input_tool
 from turnhold.actors.loader import AgentLoader, InMemoryAgentLoader
 from turnhold.actors.middleware import Middleware, StepEnd, TurnContext
 from turnhold.actors.model import ChatModel, ModelRequest
-from turnhold.actors.policies import ApprovalDecision
+from turnhold.actors.policies import ApprovalDecision, TurnOptions
 from turnhold.actors.record import JsonValue
 from turnhold.actors.tool_search import ToolSearch
 from turnhold.actors.toolbox import ToolGroup
@@ -174,6 +174,16 @@ async def outputs(runtime: Runtime) -> None:
     assert_type((await any_turn.view()).final_output, Any | None)
     Runtime(agents=any_agents)
     Runtime(agents=[by_item, agent])
+    Runtime(types=[Item])
+    Runtime(types=[Stay])  # pyright: ignore[reportArgumentType]
+    carried = await runtime.run(
+        agent, "Hi", metadata={"item": Item("s"), "n": [1]}, options=TurnOptions(metadata={"item": Item("s")})
+    )
+    assert_type(carried.metadata, dict[str, Any])
+    item: Item = carried.metadata["item"]
+    assert_type(ToolContext.current().metadata, dict[str, Any])
+    assert_type(TurnContext.current().metadata, dict[str, Any])
+    await turn.submit(ResumeCommand.submit_form(None, {"item": item}))
     wrong: TurnRef[Stay] = turn  # pyright: ignore[reportAssignmentType]
     await wrong.settle()
 
