@@ -21,7 +21,7 @@ from ..actors.turn import SCHEMA, TurnState
 from ..store import base, codec
 from .actor import Actor
 from .agents import Agents
-from .guard import TimeLimit
+from .guard import TimeLimit, stray
 from .homes import Homes
 from .host import Host
 from .leases import Leases
@@ -173,7 +173,9 @@ class Placement:
         try:
             agent = await self.agents.exact(state.agent_id, state.agent_version, self._limited)
             delegates = NOBODY if agent is None else await self.agents.delegates(agent, self._limited)
-        except Exception as error:
+        except BaseException as error:  # a cancellation that the loader let out, too: it would end the poller, or who answers
+            if isinstance(error, asyncio.CancelledError) and not stray():
+                raise
             failures = self.failures[key] = self.failures.get(key, 0) + 1
             log.exception("loader_failed", turn=state.turn_id, agent=key, failures=failures)
             raise LoaderFailed(failures) from error

@@ -381,7 +381,8 @@ async def test_parked_by_the_reaper(lab: Lab) -> None:
     assert (await lab.during(settling, most=0)).quarantine is not None
 
 
-async def test_loader_raises(lab: Lab, desk: Desk) -> None:
+@pytest.mark.parametrize("error", [ConnectionError("no agents today"), asyncio.CancelledError(), SystemExit(3)], ids=repr)
+async def test_loader_raises(lab: Lab, desk: Desk, error: BaseException) -> None:
     """DESIGN 5.9: a loader that raises costs its turns some back-off: no lease, no crash, no answer, and nothing of others."""
     shop, other = agent(call("refund"), "done", tools=[desk.tool(approval=True)]), agent("fine", id="other")
     down = 0
@@ -394,7 +395,7 @@ async def test_loader_raises(lab: Lab, desk: Desk) -> None:
             nonlocal down
             if id == "shop" and down:
                 down -= 1
-                raise ConnectionError("no agents today")
+                raise error
             return await self.load_active(id)
 
         async def load_active(self, id: str) -> Agent | None:
