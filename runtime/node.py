@@ -287,7 +287,12 @@ class Node:
 
     async def announce(self, *, first: bool = False) -> bool:
         """Announce the node, and learn of the others where that matters; tell whether the store took it."""
-        self.learn_agents()
+        try:
+            self.learn_agents()
+        except Exception:
+            if first:
+                raise
+            log.exception("loader_failed", node=self.node)  # what it said last is announced: the node lives
         if not await self.beat():
             return False
         placement = self.placement

@@ -183,3 +183,29 @@ def test_wrong_settings(wrong: Any) -> None:
     """What is neither "run" nor "park" is refused."""
     with pytest.raises(InvalidDefinition, match="changed_definition"):
         Runtime(changed_definition=wrong)
+
+
+async def test_loader_that_knows_nothing_for_a_while(lab: Lab) -> None:
+    """DESIGN 5.9: a node whose loader cannot say what it knows goes on announcing itself, and what it knew."""
+    shop, down = agent("done"), False
+
+    class Loader:
+        def known(self) -> list[str]:
+            if down:
+                raise ConnectionError("no catalogue today")
+            return ["shop@1"]
+
+        def load(self, id: str, version: str) -> Agent | None:
+            return shop
+
+        def load_active(self, id: str) -> Agent | None:
+            return shop
+
+    runtime = await lab.runtime(loader=Loader())
+    (before,) = await runtime.nodes()
+    down = True
+    await lab.clock.advance(180)
+    (after,) = await runtime.nodes()
+
+    assert after.seen_at > before.seen_at
+    assert (after.agents, (await runtime.run("shop", "hi")).final_output) == (("shop@1",), "done")
