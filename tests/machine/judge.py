@@ -22,6 +22,7 @@ from .explorer import LOST, Move, Story, World, answers, mail
 
 PERMITS = {Effect.RERUN, Effect.SUBMITTED}
 REFUSED = {Effect.REJECTED, Effect.DECLINED}
+RESULTS = (m.ModelReplied, m.ModelFailed, m.ToolReturned, m.ToolFailed, m.FormAsked)
 
 
 class Judge:
@@ -45,6 +46,8 @@ class Judge:
         world = self.told(world, draft)
         self.answered(move, draft)
         assert draft.took_cancel == any(isinstance(message, m.CancelRequested) for message in move.batch), "the flag stays up"
+        recorded = any(isinstance(message, RESULTS) for message in move.batch)
+        assert draft.progress == recorded or ended, "a result of an effect is progress, and nothing else is"
         world = self.acted(world, move, draft)
         self.at_the_end(world, draft)
         mode, _ = persist.release_of(draft)

@@ -105,7 +105,7 @@ def failures(**more) -> Story:
 def in_turn(**more) -> Story:
     """A call that runs alone and fails the turn where it fails, one behind it; the application asks a question."""
     story = Story(shop(pay, send), (calls("pay", "send"), DONE), failures=("error", "timeout"), faults=1)
-    return replace(story, questions=1, api=True, **more)
+    return replace(story, **{"questions": 1, "api": True, **more})
 
 
 def plan(**more) -> Story:

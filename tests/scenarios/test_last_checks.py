@@ -1,4 +1,4 @@
-"""What a save and its reply do to what follows: whether a tool starts, and what a lost owner counts."""
+"""What stands between a call and its start, and what a save leaves behind for those who come later."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from turnhold import AlreadyAnswered, ExecutionPolicy, ResumeCommand, Runtime, Status
+from turnhold import AlreadyAnswered, ApprovalDecision, ExecutionPolicy, ResumeCommand, Runtime, Status
 from turnhold.store import base
 from turnhold.testing import call
 
 from .lab import LEASE, Desk, Gate, Lab, agent, result_of, waiting
+
+REQUIRE, ALLOW, DENY = ApprovalDecision.require(), ApprovalDecision.allow(), ApprovalDecision.deny()
 
 
 class Around:
@@ -70,7 +72,7 @@ async def test_standing_still_behind_the_intent(lab: Lab, desk: Desk) -> None:
 
 
 async def test_a_result_forgives_lost_owners(lab: Lab, desk: Desk) -> None:
-    """DESIGN 5.9: owners that were lost before a result was recorded do not count behind it: what is lost later is the first again."""
+    """DESIGN 5.9: owners that were lost before a result was recorded do not count behind it."""
     gates = [Gate(), Gate()]
     lost: set[int] = set()
 
@@ -108,3 +110,20 @@ async def test_what_is_left_of_an_answered_wait(lab: Lab, desk: Desk) -> None:
     with pytest.raises(AlreadyAnswered) as refused:
         await second.turn(turn.id).submit(ResumeCommand.reject_tool("call_1_0"))
     assert refused.value.receipt.by == "ann"
+
+
+@pytest.mark.parametrize(
+    ("tools", "agents", "status"),
+    [
+        (REQUIRE, ALLOW, Status.WAITING_FOR_APPROVAL),
+        (ALLOW, REQUIRE, Status.WAITING_FOR_APPROVAL),
+        (DENY, REQUIRE, Status.COMPLETED),
+        (REQUIRE, DENY, Status.COMPLETED),
+    ],
+)
+async def test_strictest(lab: Lab, desk: Desk, tools: Any, agents: Any, status: Status) -> None:
+    """DESIGN 4: of what the tool and the agent say the strictest wins, whichever of them says it."""
+    shop = agent(call("refund"), "done", tools=[desk.tool(approval=tools)], approval=lambda turn, asked, tool: agents)
+    runtime = await lab.runtime(shop)
+
+    assert ((await runtime.run(shop, "hi")).status, desk.starts) == (status, [])
