@@ -10,10 +10,9 @@ from ..turn import CallRecord, CallStatus
 from . import ending, limits, texts
 from .draft import Draft
 from .messages import FormAsked, HandOff, NotStarted, ToolFailed, ToolReturned
-from .waiting import open_doubt, open_form, open_retry
+from .waiting import back_off, open_doubt, open_form, open_retry
 
 MAX_ACTIVE = 1024
-FIRST_BACK_OFF, MOST_BACK_OFF = 1000, 60_000
 
 
 def _running(draft: Draft, call_id: str, attempt: int) -> CallRecord | None:
@@ -106,7 +105,7 @@ def not_started(draft: Draft, message: NotStarted) -> None:
     if draft.state.ending is not None:
         return finish(draft, call, texts.failed("cancelled", "The call was not started."))
     call = draft.put(msgspec.structs.replace(call, failures=call.failures + 1))
-    delay = min(MOST_BACK_OFF, FIRST_BACK_OFF << min(call.failures - 1, 6))
+    delay = back_off(call.failures)
     return open_retry(draft, call, delay - int(delay * draft.context.spread / 4), message.why, call.failures)
 
 

@@ -17,10 +17,9 @@ from ..turn import CallRecord, CallStatus, Failure
 from . import ending, plans, texts
 from .draft import AskPolicy, Draft
 from .messages import RESOLVER, PolicyDecided, PolicyFailed
-from .waiting import open_approval, open_form, open_retry
+from .waiting import back_off, open_approval, open_form, open_retry
 
 ALLOW = ApprovalDecision.allow()
-FIRST_BACK_OFF, MOST_BACK_OFF = 1000, 60_000
 
 
 def asks(agent: Agent, tool: Tool[..., Any]) -> bool:
@@ -114,7 +113,7 @@ def failed(draft: Draft, message: PolicyFailed) -> None:
     if call.policy_failures >= draft.policy.max_crashes and not waits:
         ending.fail(draft, error.type, f"{message.what} failed for {call.name}: {error.message}")
         return
-    delay = min(MOST_BACK_OFF, FIRST_BACK_OFF << min(call.policy_failures - 1, 6))
+    delay = back_off(call.policy_failures)
     open_retry(draft, call, delay, f"{message.what} failed: {error.message}", call.policy_failures)
 
 

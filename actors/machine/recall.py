@@ -17,9 +17,7 @@ from ..turn import Recollection
 from ..waits import SuspensionType
 from .draft import DEFAULT_POLICY, MEMORY, AskMemory, Draft
 from .messages import MemoryFailed, MemoryRead
-from .waiting import open_retry
-
-FIRST_BACK_OFF, MOST_BACK_OFF = 1000, 60_000
+from .waiting import back_off, open_retry
 
 
 def open_history(draft: Draft, instructions: str | None, opening: Sequence[HistoryEntry]) -> None:
@@ -74,7 +72,7 @@ def failed(draft: Draft, message: MemoryFailed) -> None:
     if how is None:
         return
     how = draft.state.recollection = msgspec.structs.replace(how, failures=how.failures + 1)
-    delay = min(MOST_BACK_OFF, FIRST_BACK_OFF << min(how.failures - 1, 6))
+    delay = back_off(how.failures)
     open_retry(draft, None, delay, f"the conversation could not be read: {message.error.message}", how.failures)
 
 

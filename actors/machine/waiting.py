@@ -15,6 +15,7 @@ from ..turn import CallRecord, CallStatus, OpenWait
 from ..waits import CommandType, Phase, Suspension, SuspensionType
 from .draft import Draft
 
+FIRST_BACK_OFF, MOST_BACK_OFF = 1000, 60_000
 ACCEPTS: dict[SuspensionType, frozenset[CommandType]] = {
     SuspensionType.TOOL_APPROVAL: frozenset({CommandType.APPROVE_TOOL, CommandType.REJECT_TOOL}),
     SuspensionType.USER_INPUT: frozenset({CommandType.USER_INPUT, CommandType.SUBMIT_FORM, CommandType.DECLINE}),
@@ -123,6 +124,11 @@ def open_doubt(draft: Draft, call: CallRecord, why: str) -> None:
         EventType.TOOL_IN_DOUBT,
         {"suspensionId": name, "toolCallId": call.id, "toolName": call.name, "attempt": call.attempt, "reason": why},
     )
+
+
+def back_off(failures: int) -> int:
+    """Return the delay in ms before the next try of what failed outside model and tool: a second, doubled each time, at most 60."""
+    return min(MOST_BACK_OFF, FIRST_BACK_OFF << min(failures - 1, 6))
 
 
 def open_retry(draft: Draft, call: CallRecord | None, delay_ms: int, why: str, number: int) -> None:
