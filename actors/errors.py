@@ -29,6 +29,15 @@ class TurnNotFound(TurnholdError, LookupError):
         self.turn_id = turn_id
 
 
+class NotQuarantined(TurnNotFound):
+    """The turn is there, but not in quarantine: there is nothing to revive or to discard. Nothing was changed; `status` is its own."""
+
+    def __init__(self, turn_id: str, status: str) -> None:
+        super().__init__(turn_id)
+        self.args = (f"turn {turn_id} is not in quarantine; it is {status}",)
+        self.status = status
+
+
 class CommandRefused(TurnholdError):
     """A command was not accepted. Nothing was changed, and its command id is free again."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, final
 from ..actors.agent import Agent
 from ..actors.chat import ChatMessage, UserMessage
 from ..actors.checks import MAX_ID, MAX_TEXT, check_flag, check_text, check_whole
-from ..actors.errors import InvalidDefinition, TurnNotFound
+from ..actors.errors import InvalidDefinition, NotQuarantined, TurnNotFound
 from ..actors.events import TERMINAL_EVENTS, Event
 from ..actors.history import readable
 from ..actors.ids import child_id, is_turn_id, root_of
@@ -246,12 +246,12 @@ class TurnRef(Generic[Out]):
     async def revive(self, *, by: str | None = None) -> None:
         """End the quarantine of the turn; it may run again at once. One that was parked as its agent has changed goes on with that.
 
-        :raises TurnNotFound: if there is no such turn in quarantine.
+        :raises NotQuarantined: if it is not in quarantine.
         """
         check_text("by", by, MAX_ID, optional=True)
-        reason = (await self._look()).quarantine
-        if reason is None:
-            raise TurnNotFound(self._id)
+        look = await self._look()
+        if (reason := look.quarantine) is None:
+            raise NotQuarantined(self._id, look.status)
         if reason.startswith(CHANGED):
             body = codec.encode_mail(DefinitionAccepted(by), self._node.settings.max_message)
             await self._node.call(base.Deliver(turn=self._id, mail=base.Mail(self._node.new_id(), body), runtime=True))
@@ -260,7 +260,7 @@ class TurnRef(Generic[Out]):
     async def discard(self, reason: str, *, by: str | None = None) -> None:
         """End the record of a parked turn, whose snapshot perhaps nobody can read: FAILED; its parent and its conversation go on.
 
-        :raises TurnNotFound: if there is no such turn in quarantine.
+        :raises NotQuarantined: if it is not in quarantine.
         """
         check_text("reason", reason, 4096, empty=False)
         check_text("by", by, MAX_ID, optional=True)
@@ -278,9 +278,10 @@ class TurnRef(Generic[Out]):
             closing=closing,
             retention_ms=self._node.settings.retention,
         )
-        gone = isinstance(await self._node.call(op), base.Gone)
-        if gone and (look.quarantine is None or (await self._look()).state != "T"):  # else this very call, repeated, has ended it
-            raise TurnNotFound(self._id)
+        if isinstance(await self._node.call(op), base.Gone):
+            parked, look = look.quarantine is not None, await self._look()
+            if not (parked and look.state == "T"):  # else this very call, repeated, has ended it
+                raise NotQuarantined(self._id, look.status)
         await self._raise_flag(f"parent {self._id} was discarded")
 
     # ---------------------------------------------------------------------------------------------------------- inside
