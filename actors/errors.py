@@ -30,7 +30,7 @@ class TurnNotFound(TurnholdError, LookupError):
 
 
 class NotQuarantined(TurnNotFound):
-    """The turn is there, but not in quarantine: there is nothing to revive or to discard. Nothing was changed; `status` is its own."""
+    """The turn is there, but not in quarantine; `status` says what it is instead. Nothing was changed."""
 
     def __init__(self, turn_id: str, status: str) -> None:
         super().__init__(turn_id)
