@@ -6,9 +6,8 @@ Event names are stable; the keys are ours (`turn`, `epoch`, `node`, `call`) and 
 from __future__ import annotations
 
 import logging
+from functools import cache
 from typing import TYPE_CHECKING, cast
-
-import structlog
 
 if TYPE_CHECKING:
     from structlog.stdlib import BoundLogger
@@ -16,11 +15,25 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("turnhold")
 _logger.addHandler(logging.NullHandler())
 
-log = cast(
-    "BoundLogger",
-    structlog.wrap_logger(
+
+@cache
+def _made() -> BoundLogger:
+    """Make the logger; structlog is a tenth of what importing this package would cost."""
+    import structlog
+
+    wrapped = structlog.wrap_logger(
         _logger,
         wrapper_class=structlog.stdlib.BoundLogger,
         processors=[structlog.stdlib.filter_by_level, structlog.stdlib.render_to_log_kwargs],
-    ),
-)
+    )
+    return cast("BoundLogger", wrapped)
+
+
+class _Log:
+    """The logger, made with the first line that is logged."""
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(_made(), name)
+
+
+log = cast("BoundLogger", _Log())

@@ -10,8 +10,6 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Protocol, TypeVar
 
-import anyio.to_thread
-
 T = TypeVar("T")
 _BOOT = getattr(time, "CLOCK_BOOTTIME", None)
 
@@ -161,6 +159,8 @@ class World:
 
     async def thread(self, function: Callable[[], T]) -> T:
         """Run a function in a worker thread and wait for its end, also over a cancellation of the waiter."""
+        import anyio.to_thread
+
         self.clock.busy(1)
         try:
             return await anyio.to_thread.run_sync(function, abandon_on_cancel=False)

@@ -16,7 +16,8 @@ import turnhold
 
 from .tree import FLOORS, ROOT, ROOT_MODULES
 
-EXTRAS = ("fastapi", "httpx", "hypothesis", "openai", "pydantic", "pytest", "uvicorn")
+EXTRAS = ("anthropic", "fastapi", "httpx", "hypothesis", "mcp", "openai", "pydantic", "pytest", "uvicorn")
+READY = {"msgspec", "turnhold", "typing_extensions"}  # the last one is msgspec's
 
 
 @pytest.mark.parametrize("name", ["turnhold", "turnhold.models", "turnhold.testing"])
@@ -54,6 +55,20 @@ def test_importing_the_face_imports_no_extra(name: str, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
 
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("door", ["import turnhold", "from turnhold.console.cli import main; main(['--help'])"])
+def test_a_start_pays_for_no_library_that_it_does_not_use(door: str, tmp_path: Path) -> None:
+    """Beside Python's own modules the face, and the help, load msgspec alone; databases, schemas and logs come with their use."""
+    foreign = "{name.split('.')[0] for name in set(sys.modules) - before} - sys.stdlib_module_names"
+    program = f"import sys; before = set(sys.modules); {door}\nprint(*sorted({foreign}), 'sqlite3' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+
+    *found, databases = done.stdout.splitlines()[-1].split()
+    assert set(found) <= READY
+    assert (databases, done.stderr) == ("False", "")
 
 
 def test_no_module_was_loaded_under_another_name() -> None:
