@@ -102,6 +102,11 @@ class Server:
         found: Any = self._client.info(section)
         return found
 
+    def lacks(self, *commands: str) -> list[str]:
+        """Return those of the commands that this server does not know."""
+        known: Any = self._client.command()
+        return [name for name in commands if name.lower() not in {each.lower() for each in known}]
+
     def memory(self) -> int:
         """Bytes that the server has allocated."""
         return self.info("memory")["used_memory"]

@@ -1,0 +1,83 @@
+"""The peers: what each is called, on which stores it is tried, and what it says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class About:
+    """A peer. `module` is its script and its requirements file; stores are tried in their order."""
+
+    module: str
+    title: str
+    stores: tuple[str, ...]  # of the approve cycles
+    raced: tuple[str, ...]  # of the double approvals
+    settings: str
+    keeps: str  # what it guarantees
+    leaves: str  # what it does not
+
+
+PEERS = (
+    About(
+        "turnhold",
+        "turnhold",
+        ("memory", "sqlite", "redis"),
+        ("sqlite", "redis"),
+        "SQLite synchronous=FULL; Redis without persistence",
+        "every step is saved before the next begins; one answer a wait; a start is saved before the tool starts",
+        "effects in other systems are at most once plus a person, or at least once with a key",
+    ),
+    About(
+        "langgraph",
+        "LangGraph",
+        ("memory", "sqlite", "sqlite exit", "redis modules", "redis", "postgres"),
+        ("sqlite", "postgres"),
+        'durability="sync" ("exit": one write where a run ends); SQLite in WAL as its saver sets it; Redis without persistence, '
+        "by langgraph-checkpoint-redis where the server has RediSearch and RedisJSON, else by the third-party plainredis; "
+        "Postgres with a pool of 10 connections",
+        "a checkpoint a step; a run goes on from the last one",
+        "nothing claims a thread: whoever resumes it runs the node; the node with the interrupt runs again from its top",
+    ),
+    About(
+        "openai_agents",
+        "OpenAI Agents",
+        ("memory", "sqlite", "redis"),
+        ("sqlite",),
+        "RunState as JSON, once where it waits and once where it ends, in a plain table (SQLite FULL) or key (Redis) of ours",
+        "a paused run can be written down and read in another process",
+        "storing it, and keeping two from resuming it, is the user's; nothing is saved between the tool and the answer",
+    ),
+    About(
+        "pydantic_ai",
+        "Pydantic AI",
+        ("memory", "sqlite", "redis"),
+        ("sqlite",),
+        "messages as JSON, once where it waits and once where it ends, in a plain table (SQLite FULL) or key (Redis) of ours",
+        "a run that waits ends, and a later run takes its messages and the decisions",
+        "storing them, and keeping two from deciding, is the user's (or that of an engine: it has bridges to DBOS, Temporal, "
+        "Prefect, Restate); nothing is saved between the tool and the answer",
+    ),
+    About(
+        "agent_framework",
+        "Microsoft Agent Framework",
+        (),
+        ("files",),
+        "a workflow with `request_info`, its own file checkpoints; each answer builds its workflow from the checkpoint",
+        "a checkpoint a step; a run goes on from any of them",
+        "nothing claims a checkpoint or a request",
+    ),
+    About(
+        "google_adk",
+        "Google ADK",
+        (),
+        ("sqlite",),
+        "its database sessions on SQLite, resumability on",
+        "events are appended under a version of the session; a stale append is refused",
+        "the refusal comes after the tool has run",
+    ),
+)
+
+
+def about(module: str) -> About:
+    return next(peer for peer in PEERS if peer.module == module)
