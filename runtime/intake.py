@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ..actors.errors import SnapshotCorrupt
 from ..actors.ids import call_key, root_of
@@ -17,6 +17,9 @@ from .log import log
 
 if TYPE_CHECKING:
     from .actor import Actor
+
+By: TypeAlias = Literal["command", "wait"]
+Known: TypeAlias = tuple[Receipt, By]
 
 
 class Intake:
@@ -125,12 +128,15 @@ class Intake:
         """Give each command the receipt that answers it, if there is one: its own, or that of the wait it names.
 
         Receipts of this activation are at hand. Others are looked up, but for mail that DELIVER has just looked up itself: between
-        its look-up and our claim nobody else could have owned the turn.
+        its look-up and our claim nobody else could have owned the turn. A command whose wait has ended here may itself have been
+        accepted before, by another activation, for another wait: its own receipt goes first.
         """
         unknown = [
             message
             for message in received
-            if isinstance(message.message, m.Resume) and message.message_id not in self._checked and self._cached(message) is None
+            if isinstance(message.message, m.Resume)
+            and message.message_id not in self._checked
+            and self._cached(message)[1] != "command"
         ]
         found = await self._find([message.message.command for message in unknown if isinstance(message.message, m.Resume)])
         answers = dict(zip((message.message_id for message in unknown), found, strict=True))
@@ -144,24 +150,20 @@ class Intake:
                 known.append(self._with(message, answer))
         return known
 
-    def _with(self, message: m.Received, found: tuple[Receipt, str] | None) -> m.Received:
-        cached = self._cached(message) or found
-        if cached is None:
-            return message
-        receipt, by = cached
-        return m.Received(message.message_id, message.message, message.at, receipt, "command" if by == "command" else "wait")
+    def _with(self, message: m.Received, found: Known | None) -> m.Received:
+        receipt, by = self._cached(message)
+        if found is not None and (receipt is None or found[1] == "command"):
+            receipt, by = found
+        return message if receipt is None else m.Received(message.message_id, message.message, message.at, receipt, by)
 
-    def _cached(self, message: m.Received) -> tuple[Receipt, str] | None:
+    def _cached(self, message: m.Received) -> tuple[Receipt | None, By]:
         if not isinstance(message.message, m.Resume) or not self._receipts:
-            return None
+            return None, "wait"
         command = message.message.command
         receipt = self._receipts.get(f"c:{command.command_id}")
-        if receipt is not None:
-            return receipt, "command"
-        receipt = self._receipts.get(f"w:{command.wait}")
-        return None if receipt is None else (receipt, "wait")
+        return (receipt, "command") if receipt is not None else (self._receipts.get(f"w:{command.wait}"), "wait")
 
-    async def _find(self, commands: Sequence[ResumeCommand]) -> list[tuple[Receipt, str] | SnapshotCorrupt | None]:
+    async def _find(self, commands: Sequence[ResumeCommand]) -> list[Known | SnapshotCorrupt | None]:
         if not commands:
             return []
         actor = self._actor
@@ -171,11 +173,11 @@ class Intake:
         reply = await actor.host.call(base.Find(root=root_of(actor.turn_id), commands=ids, waits=waits, calls=calls))
         assert isinstance(reply, base.Found)
         count = len(commands)
-        found: list[tuple[Receipt, str] | SnapshotCorrupt | None] = []
+        found: list[Known | SnapshotCorrupt | None] = []
         for index in range(count):
-            body, by = reply.bodies[index], "command"
-            if body is None:
-                body, by = reply.bodies[count + index] or reply.bodies[2 * count + index], "wait"
+            own = reply.bodies[index]
+            by: By = "wait" if own is None else "command"
+            body = own or reply.bodies[count + index] or reply.bodies[2 * count + index]
             try:
                 found.append(None if body is None else (codec.decode_receipt(actor.turn_id, body), by))
             except SnapshotCorrupt as error:

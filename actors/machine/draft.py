@@ -174,6 +174,7 @@ class Draft:
         self.state.waits = state.waits.copy()
         self.state.children = state.children.copy()
         self.state.arrived = state.arrived.copy()
+        self.state.questions = state.questions.copy()
         self.context = context
         self.messages: list[HistoryEntry] = []
         self.events: list[RawEvent] = []

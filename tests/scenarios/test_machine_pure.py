@@ -22,11 +22,23 @@ from turnhold import (
     Usage,
 )
 from turnhold.actors.machine import messages as m
-from turnhold.actors.machine.draft import Accepted, AskPolicy, Refusal
-from turnhold.actors.turn import CallStatus
+from turnhold.actors.machine.draft import Accepted, AskPolicy, Context, Draft, Refusal
+from turnhold.actors.turn import CallStatus, TurnState
 
 from .lab import Desk, open_calls, talk
 from .machine import DENIED, REFUND, approve, machine, running, waiting
+
+
+def test_a_draft_shares_no_list_with_its_state() -> None:
+    """A draft that is thrown away, as its save was refused, leaves the state as it was."""
+    state = TurnState("t", "a", "1", arrived=["x"], questions=["y"], children=["z"])
+    draft = Draft(state, Context(now=1, activation="a"))
+
+    lists = [name for name in TurnState.__struct_fields__ if isinstance(getattr(state, name), list)]
+
+    assert len(lists) > 4
+    assert [name for name in lists if getattr(draft.state, name) is getattr(state, name)] == []
+
 
 # ------------------------------------------------------------------------------------------------- time against mail
 
