@@ -17,6 +17,7 @@ LAYOUT = ("schema", "conversations")  # what each format added to the one before
 FORMAT = len(LAYOUT)
 OLDEST_SQLITE = (3, 37, 0)
 BUSY_MS = 3_000
+STATEMENTS = 512
 READS = frozenset(
     {
         *(base.ReadMail, base.Find, base.Look, base.ReadHistory, base.ReadEvents, base.ReadReplies, base.Versions, base.Due),
@@ -25,13 +26,15 @@ READS = frozenset(
     }
 )
 
+QUEUED = frozenset({base.Create, base.Deliver, base.Claim, base.Save, base.Renew})  # look at no table of which rows may wait
+
 
 class SqliteCore(SqliteReads):
     """Applies operations to a database file, in transactions of its own."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
-        self._now = 0
+        self._now = self._version = 0
 
     @classmethod
     def open(cls, path: Path, *, synchronous: str = "FULL") -> SqliteCore:
@@ -42,7 +45,9 @@ class SqliteCore(SqliteReads):
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is too old: 3.37 or later is needed")
         try:
-            connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_MS / 1000)
+            connection = sqlite3.connect(
+                path, isolation_level=None, check_same_thread=False, timeout=BUSY_MS / 1000, cached_statements=STATEMENTS
+            )
         except sqlite3.Error as fault:
             raise StoreUnavailable(f"cannot open {path}: {fault}") from fault
         try:
@@ -96,21 +101,29 @@ class SqliteCore(SqliteReads):
         roused = len(self.roused)
         try:
             stored: int = run("SELECT value FROM meta WHERE key = 'now'").fetchone()[0]
+            version: int = run("PRAGMA data_version").fetchone()[0]
+            if version != self._version:
+                self._version = version
+                self.others_wrote()
             self._now = now = max(now, stored, self._now)
             before = self._connection.total_changes
             replies: list[Reply] = []
+            self.look_ahead(ops)
             for op in ops:
+                if type(op) not in QUEUED:
+                    self.flush()
                 replies.append(getattr(self, OPERATIONS[type(op)])(op, now))
-                self.flush()
+                self.next()
+            self.flush()
             if self._connection.total_changes != before and now > stored:
                 run("UPDATE meta SET value = ? WHERE key = 'now'", (now,))
             run("COMMIT")
         except BaseException:
             self._connection.rollback()
             del self.roused[roused:]
-            raise
-        finally:
             self.forget()
+            raise
+        self.forget(stored=True)
         return replies
 
 

@@ -9,7 +9,8 @@ import msgspec
 from . import base
 from .base import Reply
 from .below import below
-from .sqlite_tables import ALL, SqliteRecord, SqliteTables, record_of, unpack
+from .sqlite_statements import ALL
+from .sqlite_tables import SqliteRecord, SqliteTables, record_of, unpack
 from .tables import NODES_MS, REPLIES_MS, SEEN_MS, Record
 
 LATER_MS = 3_600_000
@@ -148,6 +149,7 @@ class SqliteReads(SqliteTables):
             else:
                 self._drop_tree(row, root)
         run("DELETE FROM nodes WHERE beat <= ?", (now - NODES_MS,))
+        self.look_again()
         return base.Done()
 
     def _drop_tree(self, row: int, root: str) -> None:

@@ -47,3 +47,4 @@ class Sqlite:
 
     def put_back(self, taken: Any) -> None:
         taken.backup(self.core.connection)
+        self.core.forget()

@@ -72,6 +72,7 @@ def test_conversations_are_read_by_indexes(core: Listening) -> None:
         assert not isinstance(core(op), b.Fenced | b.Behind | b.Conflict | b.Busy)
 
     plans = core.plans()
+    plans = [(text, step) for text, step in plans if step != "SCAN v" and "CONSTANT ROW" not in step]  # values in a statement
     assert [(text, step) for text, step in plans if "SCAN" in step or "memory USING PRIMARY KEY (shelf=?)" in step] == []
     assert {index for index in ("memory_entry", "memory_waits", "shelves_since") if any(index in step for _, step in plans)} == {
         "memory_entry",
