@@ -360,8 +360,8 @@ class SqliteTables(SqliteEntries, Rules[SqliteRecord]):
         for first in range(0, len(delivered), AHEAD):
             some = delivered[first : first + AHEAD]
             values = [value for place, op in enumerate(some) for value in _delivery(place, op)]
-            found: list[tuple[Any, ...]] = self._run(DELIVERY.text(len(some)), values).fetchall()
-            self._ahead |= {id(some[row[0]]): row[1:] for row in found}
+            for place, *row in self._run(DELIVERY.text(len(some)), values).fetchall():
+                self._ahead[id(some[int(place)])] = tuple(row)
         created = [op.new.turn for op in ops if isinstance(op, base.Create)]
         for first in range(0, len(created), AHEAD):
             some = created[first : first + AHEAD]
@@ -383,6 +383,9 @@ class SqliteTables(SqliteEntries, Rules[SqliteRecord]):
             self._known = dict(zip(asked, values, strict=True))
             if op.claim is not None and op.claim.tail and record.activation is None and record.tail is None:
                 record.tail = self.read_tail(record, op.claim.tail)
+                reply = super().deliver(op, now)
+                record.tail = None  # another claim may want more
+                return reply
         return super().deliver(op, now)
 
     def open_turn_of(self, conversation: str) -> str | None:
