@@ -4,114 +4,79 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias, final
+from typing import Literal, TypeAlias, TypeVar, final
 
 from ..actors.agent import Agent
 from ..actors.errors import StoreUnavailable
 from ..runtime.runtime import Runtime, node_of
 from ..store import base
-from ..store.base import Bell, Live, Op, Reply, StoreConnection, TurnStore
-from ..store.rules import OPERATIONS
+from ..store.base import Op, Reply, TurnStore
 from .clock import VirtualClock
 from .crashes import Crash, Point
+from .gates import Ears, Gate, GatedStore, Wire
 from .witness import Witness
 
+__all__ = ["Cut", "Gate", "GatedStore", "Seat", "Threads"]
+
 Cut: TypeAlias = Literal["", "renew", "all"]
+T = TypeVar("T")
+CROWD = 10_000
+POLL_SECONDS = 2.0
 
 
 @final
-class Gate:
-    """Where a frozen node stands still: before a store call is sent, or before its reply is heard.
-
-    `behind` is the operation whose reply will be the first not to be heard.
-    """
+class Threads:
+    """Worker threads on virtual time: a function is done at once, but while they are held its thread goes on."""
 
     def __init__(self) -> None:
-        self.behind = ""
-        self._opened: asyncio.Event | None = None
-        self._broken = False
+        self.held = False
+        self._waiting: set[asyncio.Future[None]] = set()
 
-    @property
-    def shut(self) -> bool:
-        """Tell whether the node is frozen."""
-        return self._opened is not None
+    async def run(self, function: Callable[[], T]) -> T:
+        """Run a function; what comes of it is known when its thread has ended."""
+        try:
+            value, error = function(), None
+        except BaseException as raised:
+            value, error = None, raised
+        while self.held:
+            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.add(ended)
+            try:
+                await ended
+            finally:
+                self._waiting.discard(ended)
+        if error is not None:
+            raise error
+        return value  # pyright: ignore[reportReturnType] - what the function has returned
 
-    def close(self) -> None:
-        """Freeze."""
-        if self._opened is None:
-            self._opened = asyncio.Event()
-
-    def open(self, *, broken: bool = False) -> None:
-        """Thaw; `broken` means that the node has died meanwhile, and nothing of it reaches the store any more."""
-        self._broken, self.behind = broken, ""
-        if self._opened is not None:
-            self._opened.set()
-            self._opened = None
-
-    async def passed(self) -> None:
-        """Return when the gate is open. :raises StoreUnavailable: if the node is dead."""
-        while self._opened is not None:
-            await self._opened.wait()
-        if self._broken:
-            raise StoreUnavailable("this node is dead")
-
-
-@final
-class GatedStore:
-    """A store as one node sees it: behind a gate, and under the eyes of a witness."""
-
-    def __init__(self, store: TurnStore, gate: Gate, witness: Witness) -> None:
-        self.namespace = store.namespace
-        self.poll_seconds = store.poll_seconds
-        self.lease_seconds = store.lease_seconds
-        self.partitioned = store.partitioned
-        self.proves_death = store.proves_death
-        self._store = store
-        self._gate = gate
-        self._witness = witness
-
-    async def connect(
-        self, node: str, bell: Bell, clock: Callable[[], int], *, inline: bool = False, live: Live | None = None
-    ) -> StoreConnection:
-        """Connect a node."""
-        connection = await self._store.connect(node, bell, clock, inline=inline, live=live)
-        return GatedConnection(connection, self._gate, self._witness)
-
-
-@final
-class GatedConnection:
-    """One node's use of a store (see `GatedStore`)."""
-
-    def __init__(self, connection: StoreConnection, gate: Gate, witness: Witness) -> None:
-        self._connection = connection
-        self._gate = gate
-        self._witness = witness
-        self.now = connection.now
-        self.dead_nodes: Callable[[], Sequence[str]] = connection.dead_nodes
-        self.close = connection.close
-        self.watch, self.unwatch = connection.watch, connection.unwatch
-        self.publish, self.wants = connection.publish, connection.wants
-
-    async def call(self, op: Op) -> Reply:
-        """Apply an operation."""
-        await self._gate.passed()
-        reply = await self._connection.call(op)
-        self._witness.applied(op, reply)
-        if self._gate.behind in {"*", OPERATIONS[type(op)]}:
-            self._gate.close()
-        await self._gate.passed()
-        return reply
+    def let_go(self) -> None:
+        """Let all of them end."""
+        self.held = False
+        for ended in self._waiting:
+            if not ended.done():
+                ended.set_result(None)
 
 
 @final
 class Seat:
     """A place for a node; when one has died, another takes it."""
 
-    def __init__(self, number: int, store: TurnStore, agents: Sequence[Agent], clock: VirtualClock, witness: Witness) -> None:
+    def __init__(
+        self,
+        number: int,
+        store: TurnStore,
+        agents: Sequence[Agent],
+        clock: VirtualClock,
+        witness: Witness,
+        graves: list[str] | None = None,
+    ) -> None:
         self.number = number
-        self.gate = Gate()
+        self.graves = [] if graves is None else graves
+        self.gate, self.ears, self.wire, self.threads = Gate(), Ears(), Wire(clock), Threads()
         self.cut: Cut = ""
         self.lives = 0
+        self.room = CROWD
+        self.polls = False
         self._store = store
         self.agents = agents
         self._clock = clock
@@ -131,24 +96,31 @@ class Seat:
 
     @property
     def well(self) -> bool:
-        """Tell whether the node lives, moves, reaches the store, and will go on so."""
+        """Tell whether the node lives, moves, hears, reaches the store, and will go on so."""
         node = node_of(self.runtime)
-        return not node.dead and not self.gate.shut and not self.gate.behind and not self.cut and node.fault is self
+        free = not self.gate.shut and not self.gate.behind and not self.cut and not self.threads.held
+        return free and not node.dead and self.ears.open and self.wire.clear and node.fault is self
 
     async def open(self, lease: float) -> None:
         """Let a new node sit down."""
         self.lives += 1
         self.cut = ""
         self.gate.open()
+        self.wire.clean()
         self._runtime = Runtime(
-            GatedStore(self._store, self.gate, self._witness),
+            GatedStore(self._store, self.gate, self._witness, self.wire, self.ears, self.graves),
             agents=self.agents,
             node=f"node-{self.number}-{self.lives}",
             clock=self._clock,
             lease=lease,
             drain=5,
+            max_active=self.room,
         )
-        node_of(self.runtime).fault = self
+        node = node_of(self.runtime)
+        node.fault = self
+        setattr(node.world, "thread", self.threads.run)  # noqa: B010 - the seam that a race needs to repeat
+        if self.polls:
+            node.poll_seconds = POLL_SECONDS
         await self.runtime.__aenter__()
 
     def before(self, op: Op) -> None:
@@ -165,17 +137,26 @@ class Seat:
         node.fault = Crash(node, operation, point, nth)
 
     async def kill(self) -> None:
-        """Let the node die now."""
+        """Let the node die now, and its threads with it."""
         death = node_of(self.runtime).crash()
+        self.threads.let_go()
         self.gate.open(broken=True)
         await death
 
     async def leave(self) -> None:
-        """Drain the node and let it go."""
+        """Drain the node and let it go; threads that run on end with their process."""
         node_of(self.runtime).fault = self
         self.cut = ""
+        self.wire.clean()
+        if not self.dead:
+            self.ears.hear()
         self.gate.open(broken=self.dead)
-        await self.runtime.__aexit__(None, None, None)
+        try:
+            await self.runtime.__aexit__(None, None, None)
+        finally:
+            if self.threads.held:
+                self.graves.append(self.runtime.node)
+            self.threads.let_go()
 
     async def again(self, lease: float) -> None:
         """Leave, dead or alive, and let a new node sit down."""

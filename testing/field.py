@@ -1,57 +1,39 @@
-"""The field on which a race is run: nodes, turns, senders, and the judgement over them."""
+"""The field on which a race is run: nodes, turns, conversations, senders, and the moves that can be made."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from contextlib import ExitStack
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from ..actors.agent import Agent
-from ..actors.chat import ToolMessage
-from ..actors.errors import StoreUnavailable
-from ..actors.events import TERMINAL_EVENTS, Event, EventType
+from ..actors.errors import AnswerPending, CommandRefused, StoreUnavailable, TurnNotFound
+from ..actors.ids import root_of
 from ..actors.view import TurnView
-from ..actors.waits import ResumeCommand, Suspension, SuspensionType
-from ..runtime.runtime import Runtime
+from ..actors.waits import Suspension, SuspensionType
+from ..runtime.runtime import Runtime, node_of
 from ..runtime.world import World
-from ..store.base import TurnStore
-from .arena import Seat
+from ..store import base
+from ..store.base import TurnStore, WhenBusy
+from .answers import answer_to
+from .arena import CROWD, Seat
+from .breach import Breach
 from .clock import VirtualClock
 from .loop import VirtualLoop
-from .senders import Sender, judge, rejected_calls, reruns
-from .witness import Breach, Witness, tools_of, unanswered, watched_agent, watching
+from .rewinds import Past, past_of
+from .senders import Begun, Sender
+from .verdict import Verdict
+from .witness import Witness, tools_of, watched_agent, watching
 
 ROUNDS = 60
+T = TypeVar("T")
 
 
-def answer_to(wait: Suspension, choice: int, name: str, by: str, target: str) -> ResumeCommand:
-    """Return an answer to a wait; the choice is taken among those that its kind has."""
-    options: list[ResumeCommand]
-    match wait.type:
-        case SuspensionType.TOOL_APPROVAL:
-            options = [
-                ResumeCommand.approve_tool(target, command_id=name, by=by),
-                ResumeCommand.reject_tool(target, "no", command_id=name, by=by),
-            ]
-        case SuspensionType.IN_DOUBT:
-            options = [
-                ResumeCommand.rerun(target, command_id=name, by=by),
-                ResumeCommand.give_result(target, "known", command_id=name, by=by),
-                ResumeCommand.fail_call(target, command_id=name, by=by),
-            ]
-        case SuspensionType.RETRY:
-            options = [ResumeCommand.retry(target, force=bool(choice % 2), command_id=name, by=by)]
-        case _ if wait.form_key is not None:
-            options = [ResumeCommand.decline(target, command_id=name, by=by)]
-        case _:
-            options = [ResumeCommand.user_input("go on", command_id=name, by=by)]
-    return options[choice % len(options)]
-
-
-def children_of(events: list[Event]) -> list[str]:
-    """Return the children that a turn says it has started."""
-    return [str(event.data["childTurnId"]) for event in events if event.type is EventType.CHILD_STARTED]
+def picked(items: Iterable[T], pick: int) -> T:
+    """Return one of some items, of which there is at least one."""
+    found = list(items)
+    return found[pick % len(found)]
 
 
 @final
@@ -63,18 +45,22 @@ class Field:
         self.clock = VirtualClock(seed=0)
         self.loop = VirtualLoop(self.clock, limit=None)
         self.agent = watched_agent(agent, self.witness)
-        self.seats = [Seat(number, store, [self.agent], self.clock, self.witness) for number in range(nodes)]
-        self.keys: list[str] = []
-        self.turns: list[str] = []
+        graves: list[str] = []
+        self.seats = [Seat(number, store, [self.agent], self.clock, self.witness, graves) for number in range(nodes)]
+        self.starts: list[Begun] = []
         self.below: list[str] = []
         self.senders: list[Sender] = []
         self.waits: dict[str, Suspension] = {}
         self.open_waits: list[Suspension] = []
+        self.views: dict[str, TurnView] = {}
         self.ready = False
+        self.asked = 0
+        self.past: Past | None = None
+        self._store = store
         self._lease = lease
         self._world = World(self.clock)
         self._observer = Runtime(store, node="observer", execute=False, clock=self.clock, lease=lease)
-        self._events: dict[str, list[Event]] = {}
+        self._verdict = Verdict(self._observer, self.witness, self.agent)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stack = ExitStack()
         self.loop.set_exception_handler(self._unhandled)
@@ -82,16 +68,57 @@ class Field:
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.witness.note(f"an exception reached the loop: {context}")
 
+    @property
+    def turns(self) -> list[str]:
+        """The roots that are known, in the order of their starts."""
+        return [start.turn for start in self.starts if start.turn is not None]
+
+    @property
+    def threaded(self) -> bool:
+        """Tell whether a tool runs in a thread."""
+        return any(not tool.is_async for tool in tools_of(self.agent))
+
+    @property
+    def closed_waits(self) -> list[Suspension]:
+        """The waits that were open once and are not any more."""
+        now_open = {wait.id for wait in self.open_waits}
+        return [wait for name, wait in self.waits.items() if name not in now_open]
+
+    @property
+    def deadlines(self) -> list[Suspension]:
+        """The open waits that end by themselves; retries are not among them."""
+        return [wait for wait in self.open_waits if wait.expires_at is not None and wait.type is not SuspensionType.RETRY]
+
+    @property
+    def retries(self) -> list[TurnView]:
+        """The turns of which something is tried again later."""
+        return [view for view in self.views.values() if view.next_runnable_at is not None]
+
+    @property
+    def owned(self) -> list[tuple[str, str]]:
+        """The turns that a node owns, each with the name of the node."""
+        return [(name, view.owner.node) for name, view in self.views.items() if view.owner is not None]
+
+    @property
+    def late(self) -> list[Seat]:
+        """The seats of which a store call has not arrived yet."""
+        return [seat for seat in self.seats if seat.wire.late]
+
     def seat(self, number: int) -> Seat:
         """Return a seat."""
         return self.seats[number % len(self.seats)]
 
-    async def open(self) -> None:
-        """Let all nodes sit down."""
+    async def open(self, *, room: int = CROWD, polls: bool = False) -> None:
+        """Let all nodes sit down.
+
+        :param room: how many turns may live on one of them.
+        :param polls: they look for work now and then, and not only when a bell rings.
+        """
         for tool in tools_of(self.agent):
             self._stack.enter_context(watching(tool, self.witness.started))
         await self._observer.__aenter__()
         for seat in self.seats:
+            seat.room, seat.polls = room, polls
             await seat.open(self._lease)
         self.ready = True
 
@@ -106,7 +133,79 @@ class Field:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.witness.note(f"{error!r}")
 
-    # ----------------------------------------------------------------------------------------------------------- moves
+    # --------------------------------------------------------------------------------------------- moves from outside
+
+    async def start(self, seat: int, conversation: str | None = None, when_busy: WhenBusy = "refuse") -> None:
+        """Start a turn under a key of its own."""
+        number = len(self.starts)
+        start = Begun(f"key-{number}", f"input {number}", conversation, when_busy)
+        self.starts.append(start)
+        self._send(start.send(self.seat(seat).runtime, self.agent.id))
+        await self.clock.idle()
+
+    async def start_again(self, seat: int, pick: int) -> None:
+        """Repeat a start."""
+        self._send(picked(self.starts, pick).send(self.seat(seat).runtime, self.agent.id))
+        await self.clock.idle()
+
+    async def answer(self, seat: int, wait: Suspension, choice: int, *, by_call: bool = False, at_root: bool = False) -> None:
+        """Answer a wait, open or not any more, at its turn or at the root of the tree."""
+        self._answer(seat, wait, choice, by_call=by_call, at_root=at_root)
+        await self.clock.idle()
+
+    def _answer(self, seat: int, wait: Suspension, choice: int, *, by_call: bool = False, at_root: bool = False) -> None:
+        target = wait.correlation_id if by_call and wait.correlation_id else wait.id
+        command = answer_to(wait, choice, f"command-{len(self.senders)}", f"person-{seat}", target)
+        sender = Sender(wait.root_turn_id if at_root else wait.turn_id, command, wait)
+        self.senders.append(sender)
+        self._send(sender.send(self.seat(seat).runtime))
+
+    async def conflict(self, seats: tuple[int, int], pick: int, choices: tuple[int, int], *, at_root: bool = False) -> None:
+        """Answer an open wait twice at the same moment, perhaps once at the root of the tree."""
+        wait = picked(self.open_waits, pick)
+        for number, (seat, choice) in enumerate(zip(seats, choices, strict=True)):
+            self._answer(seat, wait, choice, at_root=at_root and number == 0)
+        await self.clock.idle()
+
+    async def repeat(self, seat: int, pick: int) -> None:
+        """Send a command again."""
+        self._send(picked(self.senders, pick).send(self.seat(seat).runtime))
+        await self.clock.idle()
+
+    async def cancel(self, seat: int, pick: int) -> None:
+        """Cancel a turn: a root with all below it, or a child alone."""
+        turn = self.seat(seat).runtime.turn(picked([*self.turns, *self.below], pick))
+        self._send(self._asked(turn.cancel("a race", timeout=60)))
+        await self.clock.idle()
+
+    async def ask(self, seat: int, pick: int) -> None:
+        """Let the application ask a plain question in a turn."""
+        self.asked += 1
+        turn = self.seat(seat).runtime.turn(picked([*self.turns, *self.below], pick))
+        self._send(self._asked(turn.suspend(f"question {self.asked}")))
+        await self.clock.idle()
+
+    async def start_child(self, seat: int, pick: int) -> None:
+        """Let the application start a child of a turn."""
+        self.asked += 1
+        turn = self.seat(seat).runtime.turn(picked([*self.turns, *self.below], pick))
+        self._send(self._asked(turn.start_child(self.agent.id, f"task {self.asked}")))
+        await self.clock.idle()
+
+    @staticmethod
+    async def _asked(work: Coroutine[object, object, object]) -> None:
+        try:
+            await work
+        except (AnswerPending, CommandRefused, StoreUnavailable, TimeoutError, TurnNotFound):
+            return
+
+    async def pass_to(self, wait: Suspension | TurnView) -> None:
+        """Let time pass until a wait ends by itself, or a turn is tried again."""
+        due = wait.expires_at if isinstance(wait, Suspension) else wait.next_runnable_at
+        left = 0.0 if due is None else (due - self.clock.now()).total_seconds()
+        await self.clock.advance(max(0.0, left) + 0.002)
+
+    # ---------------------------------------------------------------------------------------------------------- faults
 
     async def replace(self, number: int, *, drain: bool) -> None:
         """Let a node die or drain, and another take its seat."""
@@ -115,64 +214,61 @@ class Field:
             await seat.kill()
         await seat.again(self._lease)
 
-    async def start(self, seat: int) -> None:
-        """Start a turn under a key of its own."""
-        key = f"key-{len(self.keys)}"
-        self.keys.append(key)
-        self._send(self._start(self.seat(seat).runtime, key))
-        await self.clock.idle()
-
-    async def _start(self, runtime: Runtime, key: str) -> None:
-        try:
-            turn = await runtime.start(self.agent.id, "go", idempotency_key=key)
-        except StoreUnavailable:
-            return
-        if turn.id not in self.turns:
-            self.turns.append(turn.id)
-
-    async def answer(self, seat: int, pick: int, choice: int, *, by_call: bool, at_root: bool = False) -> None:
-        """Answer a wait, open or not any more, at its turn or at the root of the tree."""
-        wait = list(self.waits.values())[pick % len(self.waits)]
-        self._answer(seat, wait, choice, by_call=by_call, at_root=at_root)
-        await self.clock.idle()
-
-    def _answer(self, seat: int, wait: Suspension, choice: int, *, by_call: bool = False, at_root: bool = False) -> None:
-        target = wait.correlation_id if by_call and wait.correlation_id else wait.id
-        name = f"command-{len(self.senders)}"
-        sender = Sender(wait.root_turn_id if at_root else wait.turn_id, answer_to(wait, choice, name, f"person-{seat}", target))
-        self.senders.append(sender)
-        self._send(sender.send(self.seat(seat).runtime))
-
-    async def conflict(self, seats: tuple[int, int], pick: int, choices: tuple[int, int], *, at_root: bool = False) -> None:
-        """Answer an open wait twice at the same moment, perhaps once at the root of the tree."""
-        wait = self.open_waits[pick % len(self.open_waits)]
-        for number, (seat, choice) in enumerate(zip(seats, choices, strict=True)):
-            self._answer(seat, wait, choice, at_root=at_root and number == 0)
-        await self.clock.idle()
-
-    async def repeat(self, seat: int, pick: int) -> None:
-        """Send a command again."""
-        sender = self.senders[pick % len(self.senders)]
-        self._send(sender.send(self.seat(seat).runtime))
-        await self.clock.idle()
-
-    async def cancel(self, seat: int, pick: int) -> None:
-        """Cancel a turn: a root with all below it, or a child alone."""
-        every = [*self.turns, *self.below]
-        self._send(self._cancel(self.seat(seat).runtime, every[pick % len(every)]))
-        await self.clock.idle()
-
-    @staticmethod
-    async def _cancel(runtime: Runtime, turn_id: str) -> None:
-        try:
-            await runtime.turn(turn_id).cancel("a race", timeout=60)
-        except (StoreUnavailable, TimeoutError):
-            return
-
     async def thaw(self, seat: int) -> None:
         """Let a node move again."""
         self.seat(seat).gate.open(broken=self.seat(seat).dead)
         await self.clock.idle()
+
+    async def hear(self, seat: int) -> None:
+        """Let a node hear again, also what it has not heard in time."""
+        self.seat(seat).ears.hear()
+        await self.clock.idle()
+
+    async def let_go(self, seat: int) -> None:
+        """Let the threads of a node end."""
+        self.seat(seat).threads.let_go()
+        await self.clock.idle()
+
+    async def _by_hand(self, op: base.Op) -> None:
+        reply = await node_of(self._observer).call(op)
+        self.witness.applied(op, reply)
+        await self.clock.idle()
+
+    async def rob(self, pick: int) -> None:
+        """Take a turn from its owner, which does not know."""
+        turn, node = picked(self.owned, pick)
+        await self._by_hand(base.Reap(turn=turn, grace_ms=0, dead_node=node))
+
+    async def arrive(self, pick: int) -> None:
+        """Let a store call arrive that was given up long ago."""
+        await self._by_hand(picked(self.late, pick).wire.late.popleft())
+
+    def keep(self) -> None:
+        """Remember what the store is now."""
+        self.past = past_of(self._store)
+
+    async def rewind(self) -> None:
+        """Put the store back to what was remembered; what it has promised since then of the trees that have changed is void."""
+        assert self.past is not None, "something was kept"
+        names = tuple({*self.witness.turns, *self.turns, *self.below})
+        before = await self._versions(names)
+        self.past.put_back()
+        self.past = None
+        after = await self._versions(names)
+        self.witness.taint(root_of(name) for name in names if before[name] != after[name])
+        self._verdict.forget()
+        for sender in self.senders:
+            sender.void = root_of(sender.turn_id) in self.witness.tainted
+        for start in self.starts:
+            if start.turn is not None and after.get(start.turn) == (-1, 0):
+                start.turn = None
+        self.waits = {name: wait for name, wait in self.waits.items() if wait.root_turn_id not in self.witness.tainted}
+        await self.clock.idle()
+
+    async def _versions(self, names: tuple[str, ...]) -> dict[str, tuple[int, int]]:
+        reply = await node_of(self._observer).call(base.Versions(turns=names))
+        assert isinstance(reply, base.Progress)
+        return {name: row[:2] for name, row in zip(names, reply.turns, strict=True)}
 
     # ------------------------------------------------------------------------------------------------------- judgement
 
@@ -183,66 +279,14 @@ class Field:
         for seat in self.seats:
             if seat.dead:
                 await seat.again(self._lease)
-        views: dict[str, TurnView] = {}
-        left = list(self.turns)
-        while left:
-            turn = self._observer.turn(left.pop(0))
-            views[turn.id] = await turn.view()
-            self._judge_events(turn.id, [event async for event in turn.events(live=False, follow=False)])
-            left += children_of(self._events[turn.id])
-        self.below = [turn_id for turn_id in views if turn_id not in self.turns]
-        self.open_waits = [wait for turn_id in self.turns for wait in views[turn_id].open_waits]
+        self.views = await self._verdict.look(self.turns, self.senders)
+        self.below = [turn_id for turn_id in self.views if turn_id not in self.turns]
+        self.open_waits = [wait for name in self.turns if name in self.views for wait in self.views[name].open_waits]
         self.waits.update({wait.id: wait for wait in self.open_waits})
-        judge(self.senders, self._events)
-        for turn_id, events in self._events.items():
-            self._judge_calls(turn_id, events)
-        self._judge_budgets()
+        for name in dict.fromkeys(start.conversation for start in self.starts if start.conversation is not None):
+            await self._verdict.look_at_talk(name, [start for start in self.starts if start.conversation == name])
         self.witness.testify()
-        return views
-
-    def _judge_events(self, turn_id: str, events: list[Event]) -> None:
-        before = self._events.get(turn_id, [])
-        if [event.sequence for event in events] != list(range(1, len(events) + 1)):
-            raise Breach(f"the events of turn {turn_id} have a gap: {events}")
-        if events[: len(before)] != before:
-            raise Breach(f"the events of turn {turn_id} have changed from {before} to {events}")
-        if any(event.type in TERMINAL_EVENTS for event in events[:-1]):
-            raise Breach(f"turn {turn_id} went on behind its end: {events}")
-        self._events[turn_id] = events
-
-    def _judge_calls(self, turn_id: str, events: list[Event]) -> None:
-        for call_id in rejected_calls(events):
-            if self.witness.starts_of(turn_id, call_id):
-                raise Breach(f"call {call_id} of turn {turn_id} was rejected and started")
-        for call_id in self.witness.once_calls(turn_id):
-            if self.witness.starts_of(turn_id, call_id) > 1 + reruns(events, call_id):
-                raise Breach(f"the once call {call_id} of turn {turn_id} was started again without a person")
-
-        started = [event.data for event in events if event.type is EventType.CHILD_STARTED and "toolCallId" in event.data]
-        calls = [(str(data["toolCallId"]), str(data.get("taskId"))) for data in started]
-        if len(set(calls)) != len(calls):
-            raise Breach(f"a call of turn {turn_id}, or a task of its plan, has started two children: {events}")
-
-    def _judge_budgets(self) -> None:
-        most = self.agent.policy.budget.max_tool_calls
-        for root in self.turns if most is not None else ():
-            if calls := self.witness.overdrawn(root, most or 0):
-                raise Breach(f"{', '.join(calls)} were started in the tree of turn {root}, which may have {most} calls")
-
-    async def _judge_ends(self, views: dict[str, TurnView]) -> None:
-        """Judge trees that have ended: each call has one result, a parent knows its children, a root what its tree has used."""
-        for turn_id, view in views.items():
-            turn = self._observer.turn(turn_id)
-            history = await turn.history()
-            results = [message.call_id for message in history if isinstance(message, ToolMessage)]
-            if unanswered(history) or len(set(results)) != len(results):
-                raise Breach(f"the history of turn {turn_id} is not closed, or has a result twice: {history}")
-            children = {ref.id for ref in await turn.children()}
-            if children != set(children_of(self._events[turn_id])):
-                raise Breach(f"turn {turn_id} has the children {children}, its events say {self._events[turn_id]}")
-            used = [state.tool_call_count for name, state in self.witness.saved.items() if name.startswith(turn_id)]
-            if view.parent_turn_id is None and view.tool_call_count > sum(used):
-                raise Breach(f"the tree of turn {turn_id} has used {used}, not {view.tool_call_count} calls")
+        return self.views
 
     async def finish(self) -> None:
         """Heal everything, answer everything, and see that all turns end and all senders hear.
@@ -252,10 +296,11 @@ class Field:
         for seat in self.seats:
             if not seat.well:
                 await seat.again(self._lease)
-        for key in self.keys:
-            await self._start(self.seats[0].runtime, key)
-        if len(self.turns) != len(self.keys):
-            raise Breach(f"{len(self.keys)} starts have made {len(self.turns)} turns")
+        for start in self.starts:
+            if not start.refused:
+                await start.send(self.seats[0].runtime, self.agent.id)
+            if start.turn is None and not start.refused:
+                raise Breach(f"{start} was told nothing")
         views = await self.check()
         for number in range(ROUNDS):
             if all(view.status.terminal for view in views.values()) and not self._tasks:
@@ -266,9 +311,9 @@ class Field:
             raise Breach(f"not at its end after all that time: {[view for view in views.values() if not view.status.terminal]}")
         for sender in self.senders:
             await sender.send(self.seats[-1].runtime)
-            if sender.pending:
+            if sender.pending and root_of(sender.turn_id) not in self.witness.tainted:
                 raise Breach(f"{sender.command} was never decided")
-        await self._judge_ends(await self.check())
+        await self._verdict.look_at_ends(await self.check(), self.starts)
 
     async def _push(self, number: int, views: dict[str, TurnView]) -> None:
         """Answer what is open, wake what is parked, and let time pass."""

@@ -1,26 +1,58 @@
-"""Those who answer from outside, and what each of them is told."""
+"""Those who start and answer turns from outside, and what each of them is told."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import final
 
-from ..actors.errors import AlreadyAnswered, AnswerPending, CommandRefused, StoreUnavailable
+from ..actors.errors import AlreadyAnswered, AnswerPending, CommandRefused, ConversationBusy, StoreUnavailable, TurnNotFound
 from ..actors.events import Event, EventType
-from ..actors.waits import Effect, Receipt, ResumeCommand
+from ..actors.waits import Effect, Receipt, ResumeCommand, Suspension
 from ..runtime.runtime import Runtime
-from .witness import Breach
+from ..store.base import WhenBusy
+from .breach import Breach
 
 Told = Receipt | CommandRefused
+
+
+@final
+@dataclass
+class Begun:
+    """One start under a key, sent once or more: the turn it has made, or that it was refused."""
+
+    key: str
+    said: str
+    conversation: str | None = None
+    when_busy: WhenBusy = "refuse"
+    turn: str | None = None
+    refused: bool = False
+
+    async def send(self, runtime: Runtime, agent: str) -> None:
+        """Start it. :raises Breach: if that makes a second turn."""
+        try:
+            turn = await runtime.start(
+                agent, self.said, conversation=self.conversation, when_busy=self.when_busy, idempotency_key=self.key
+            )
+        except StoreUnavailable:
+            return
+        except ConversationBusy:
+            self.refused = self.turn is None
+            return
+        if self.turn not in {None, turn.id}:
+            raise Breach(f"{self} made another turn, {turn.id}")
+        self.turn, self.refused = turn.id, False
 
 
 @final
 class Sender:
     """One command, sent once or more, by whatever node, and the answers in the order in which they came."""
 
-    def __init__(self, turn_id: str, command: ResumeCommand) -> None:
+    def __init__(self, turn_id: str, command: ResumeCommand, wait: Suspension | None = None) -> None:
         self.turn_id = turn_id
+        self.wait = wait
         self.command = command
         self.told: list[Told] = []
+        self.void = False  # the store has forgotten something of this tree, perhaps what somebody was told
         self.under_way = 0
         self.pending = True  # nobody was told a decision yet
 
@@ -31,7 +63,7 @@ class Sender:
             answer: Told = await runtime.turn(self.turn_id).submit(self.command, timeout)
         except CommandRefused as error:
             answer = error
-        except (AnswerPending, StoreUnavailable):
+        except (AnswerPending, StoreUnavailable, TurnNotFound):
             return
         finally:
             self.under_way -= 1
@@ -46,7 +78,7 @@ class Sender:
 
     def _judge(self, answer: Told) -> None:
         first = self.receipt
-        if first is None:
+        if first is None or self.void:
             return
         if not isinstance(answer, Receipt):
             raise Breach(f"{self.command} was accepted, and then refused: {answer!r}")

@@ -12,9 +12,14 @@ from ..actors.chat import AiMessage, ChatMessage, ToolMessage
 from ..actors.context import NoToolContext, ToolContext
 from ..actors.ids import root_of
 from ..actors.model import ChatModel, ModelRequest
+from ..actors.record import JsonObject
 from ..actors.tools import Tool
 from ..actors.turn import CallRecord, CallStatus, TurnState
 from ..store import base, codec
+from .breach import Breach
+from .talks import Talks
+
+__all__ = ["Breach", "Start", "WatchedModel", "Witness", "tools_of", "unanswered", "watched_agent", "watching"]
 
 
 class Start(NamedTuple):
@@ -24,10 +29,6 @@ class Start(NamedTuple):
     call_id: str
     attempt: int
     tool: str
-
-
-class Breach(AssertionError):
-    """Something happened that must never happen."""
 
 
 @contextmanager
@@ -70,10 +71,24 @@ class Witness:
         self.saved: dict[str, TurnState] = {}
         self.starts: list[Start] = []
         self.breaches: list[str] = []
+        self.talks = Talks(self.note)
+        self.begun: set[str] = set()  # turns whose history was open in a save before their last
+        self.given: dict[tuple[str, str], list[JsonObject]] = {}
+        self.tainted: set[str] = set()  # roots of trees of which the store has forgotten something
         self._versions: dict[str, int] = {}
         self._intended: set[tuple[str, str]] = set()
         self._intents: list[tuple[str, list[str], int]] = []
         self._once: dict[tuple[str, str], bool] = {}
+
+    @property
+    def turns(self) -> list[str]:
+        """All turns of which a save was seen."""
+        return list(self._versions)
+
+    def taint(self, roots: Iterable[str]) -> None:
+        """The store has forgotten something of these trees: what it had promised of them is void."""
+        self.tainted |= set(roots)
+        self.talks.lost = True
 
     def testify(self) -> None:
         """Raise what has been noted. :raises Breach: if there is anything."""
@@ -88,17 +103,20 @@ class Witness:
 
     def applied(self, op: base.Op, reply: base.Reply) -> None:
         """A store has applied an operation."""
+        self.talks.applied(op, reply)
         if not isinstance(op, base.Save) or not isinstance(reply, base.Saved) or reply.replayed:
             return
         state = codec.decode_state(op.turn, op.schema, op.snapshot)
         before = self._versions.get(op.turn)
-        if before is not None and reply.version != before + 1:
+        if before is not None and reply.version != before + 1 and root_of(op.turn) not in self.tainted:
             self.note(f"version {reply.version} of turn {op.turn} was saved on top of {before}")
         self._versions[op.turn] = reply.version
         first = [call.id for call in state.calls if call.status is CallStatus.RUNNING and (op.turn, call.id) not in self._intended]
         self._intended |= {(op.turn, call) for call in first}
         self._intents.append((op.turn, first, reply.usage[3]))
         self.saved[op.turn] = state
+        if state.opening is None and op.mode is not base.Mode.END:
+            self.begun.add(op.turn)
         for call in state.calls:
             if call.attempt:
                 self._once[op.turn, call.id] = call.effect == "once"
@@ -113,9 +131,10 @@ class Witness:
     def started(self, context: ToolContext[Any]) -> None:
         """A tool starts: its attempt must be new, and its intent must have been saved."""
         start = Start(context.turn_id, context.call_id, context.attempt, context.call.name)
-        if start in self.starts:
+        if start in self.starts and root_of(start.turn_id) not in self.tainted:
             self.note(f"{start} was started twice")
         self.starts.append(start)
+        self.given.setdefault(start[:2], []).append(context.call.arguments)
         record = self.call(start.turn_id, start.call_id)
         if record is None or record.status is not CallStatus.RUNNING or record.attempt != start.attempt:
             self.note(f"{start} was started, saved is {record}")
