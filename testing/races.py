@@ -32,15 +32,15 @@ class TurnRaceMachine(Weather, RuleBasedStateMachine):
 
     After each step it holds: no (call, attempt) has started twice, and none whose intent was not saved; no `once` tool has started
     again without a person; no rejected tool has started, none with other arguments than were approved, and none that the budget of
-    its tree had no room for; a call has started at most one child; a wait has at most one accepted answer; a command has one answer,
-    and keeps it; a start that is repeated finds its turn; events have no gap; no model was shown a call without its result. Of each
-    conversation one turn is open, which has not ended; the others run in the order of their starts, and those that were superseded
+    its tree had no room for; a call has started at most one child; a wait has at most one accepted answer; a command has one
+    answer, and keeps it; a start that is repeated finds its turn; events have no gap; no model was shown a call without its result.
+    Of each conversation one turn is open, which has not ended; the others run in the order of their starts, and those that were superseded
     or cancelled before not at all; its memory has what its turns have said, once and in order, and they see no more than was said.
 
     At the end every turn can be brought to its end; then every call has one result, every child one parent that knows it, and every
     conversation is free. Agents that the agent has as tools are judged like it.
 
-    Use ``TestRaces = TurnRaceMachine.of(make_agent, nodes=2).TestCase``. Threads are virtual here: plain functions are done at once.
+    Use ``TestRaces = TurnRaceMachine.of(make_agent, nodes=2).TestCase``. Threads are virtual: plain functions are done at once.
     """
 
     turns: ClassVar[int] = 3
