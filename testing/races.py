@@ -34,8 +34,9 @@ class TurnRaceMachine(Weather, RuleBasedStateMachine):
     again without a person; no rejected tool has started, none with other arguments than were approved, and none that the budget of
     its tree had no room for; a call has started at most one child; a wait has at most one accepted answer; a command has one
     answer, and keeps it; a start that is repeated finds its turn; events have no gap; no model was shown a call without its result.
-    Of each conversation one turn is open, which has not ended; the others run in the order of their starts, and those that were superseded
-    or cancelled before not at all; its memory has what its turns have said, once and in order, and they see no more than was said.
+    Of each conversation one turn is open, which has not ended; the others run in the order of their starts, and those that were
+    superseded or cancelled before not at all; its memory has what its turns have said, once and in order, and they see no more
+    than that.
 
     At the end every turn can be brought to its end; then every call has one result, every child one parent that knows it, and every
     conversation is free. Agents that the agent has as tools are judged like it.
