@@ -6,7 +6,6 @@ So the root and the partition of any turn are known without a look-up, and survi
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
 import zlib
@@ -14,6 +13,8 @@ import zlib
 PARTITIONS = 256
 ROOT_LENGTH = 29
 CHILD_LENGTH = ROOT_LENGTH + 16
+_LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
+_PAIRS = tuple([one + other for one in _LETTERS for other in _LETTERS])
 _SHAPE = re.compile(r"[0-9a-f]{2}-[a-z2-7]{26}([a-z2-7]{16})?")
 
 
@@ -24,7 +25,10 @@ def is_turn_id(text: str) -> bool:
 
 def base32(data: bytes) -> str:
     """Return bytes as lower-case base32 without padding."""
-    return base64.b32encode(data).decode().rstrip("=").lower()
+    length = -(-len(data) * 8 // 5)
+    bits = 10 * -(-length // 2)
+    number = int.from_bytes(data, "big") << (bits - 8 * len(data))
+    return "".join([_PAIRS[number >> shift & 1023] for shift in range(bits - 10, -1, -10)])[:length]
 
 
 def root_id(random: bytes, conversation: str | None, key: str | None, namespace: str) -> str:

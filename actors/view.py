@@ -137,6 +137,12 @@ def suspension_of(state: TurnState, wait: OpenWait) -> Suspension:
     )
 
 
+def _ordered(state: TurnState) -> list[OpenWait]:
+    """Return the open waits in call order, those without a call behind them."""
+    order = {call.id: index for index, call in enumerate(state.calls)}
+    return sorted(state.waits, key=lambda wait: order.get(wait.correlation, len(order)))
+
+
 def view_of(
     state: TurnState,
     *,
@@ -148,11 +154,10 @@ def view_of(
     types: StructTypes = NO_TYPES,
 ) -> TurnView[JsonValue]:
     """Return a turn as its readers see it; without `open_waits` the turn's own answerable waits are taken."""
-    order = {call.id: index for index, call in enumerate(state.calls)}
-    waits = sorted(state.waits, key=lambda wait: order.get(wait.correlation, len(order)))
-    suspensions = tuple(suspension_of(state, wait) for wait in waits)
+    waits = _ordered(state) if len(state.waits) > 1 else state.waits
+    suspensions = tuple([suspension_of(state, wait) for wait in waits])
     if open_waits is None:
-        open_waits = tuple(item for item in suspensions if item.type is not SuspensionType.CHILD_AGENT)
+        open_waits = tuple([item for item in suspensions if item.type is not SuspensionType.CHILD_AGENT])
     total = total_of(state)
     due = [wait.expires for wait in waits if wait.type is SuspensionType.RETRY and wait.expires is not None]
     return TurnView(
@@ -168,17 +173,17 @@ def view_of(
         suspension=suspensions[0] if suspensions else None,
         suspensions=suspensions,
         open_waits=open_waits,
-        pending_calls=tuple(pending_call(call) for call in state.calls if not call.finished),
+        pending_calls=tuple([pending_call(call) for call in state.calls if not call.finished]),
         final_output=state.final_output,
         error=None if state.error is None else TurnError(state.error.type, state.error.message),
-        usage=Usage(*total[:3], estimated=state.usage.estimated),
+        usage=Usage(total[0], total[1], total[2], estimated=state.usage.estimated),
         iteration_count=state.iteration_count,
         step_count=state.step_count,
         tool_call_count=total[3],
         retry_count=state.retry_count,
         next_runnable_at=utc(min(due)) if due else None,
         budget_exceeded_reason=state.budget_exceeded_reason,
-        metadata=types.restored(state.metadata or {}, state.metadata_marks),
+        metadata=types.restored(state.metadata, state.metadata_marks) if state.metadata else {},
         plan=None if state.plan is None else plan_view(state.plan, open_waits),
         streaming=state.streaming,
         cancel_requested=cancel_requested or state.cancel_at > 0,

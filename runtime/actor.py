@@ -7,7 +7,7 @@ the save is acknowledged, and nothing of it survives a save that failed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..actors.agent import Agent
@@ -20,25 +20,21 @@ from ..actors.machine.advance import next_deadline
 from ..actors.machine.draft import (
     MEMORY,
     NOBODY,
-    AskMemory,
-    AskPolicy,
     CallModel,
     Context,
     Draft,
     Outcome,
     Park,
-    RunTool,
-    StopModel,
-    StopTool,
 )
 from ..actors.machine.handle import handle
 from ..actors.model import ModelRequest
 from ..actors.record import JsonObject
 from ..actors.tools import Tool
-from ..actors.turn import Failure, TurnState, Used
+from ..actors.turn import TurnState, Used
 from ..actors.used import minus
 from ..store import base, codec
-from . import attempts, effects, memory, persist, tasks
+from . import memory, persist, tasks
+from .acting import act, start_model
 from .guard import failure_of
 from .host import Host
 from .intake import Intake
@@ -51,10 +47,44 @@ from .steps import Steps
 from .watch import Rested
 
 MOST_STARTS = 1024
+NOTHING_ASKED: frozenset[str] = frozenset()
 
 
 class Actor:
     """The live activation of a turn in this process."""
+
+    __slots__ = (
+        "_fault",
+        "_next",
+        "_term",
+        "_timed",
+        "accepting",
+        "agent",
+        "asking",
+        "deadline",
+        "delegates",
+        "forgotten",
+        "host",
+        "intake",
+        "lost",
+        "mailbox",
+        "model_task",
+        "others",
+        "parked",
+        "recall",
+        "resolved",
+        "saver",
+        "seen",
+        "started",
+        "state",
+        "steps",
+        "stopping",
+        "tasks",
+        "threads",
+        "token",
+        "turn_id",
+        "version",
+    )
 
     def __init__(
         self,
@@ -82,12 +112,12 @@ class Actor:
         self.recall = Recall(self)
         self.steps = Steps(self) if agent is not None and agent.hooks.step else None
         self.started: dict[str, m.Start] = {}
-        self.asking: set[str] = set()
+        self.asking: dict[str, None] = {}
         self.resolved: dict[str, Tool[..., object] | None] = {}
-        self.stopping: set[str] = set()
-        self.tasks: dict[asyncio.Task[None], str] = {}
+        self.stopping: dict[str, None] = {}
+        self.tasks: dict[asyncio.Task[m.Message], str] = {}
         self.threads: dict[asyncio.Task[object], str] = {}
-        self.model_task: asyncio.Task[None] | None = None
+        self.model_task: asyncio.Task[m.Message] | None = None
         self.seen: Usage | None = None
         self.others: Used | None = None
         self.accepting = True
@@ -95,6 +125,8 @@ class Actor:
         self.parked = False  # it ended by its own wish, as the turn was put into quarantine
         self.forgotten = False  # the store has forgotten what this activation cannot repeat
         self._fault: Exception | None = None
+        self._timed: TurnState | None = None
+        self._next: int | None = None
 
     # ------------------------------------------------------------------------------------------------ what others ask
 
@@ -196,7 +228,7 @@ class Actor:
             if saved is not None:
                 self.host.watch.saved(self.turn_id, None)
                 self.host.watch.tell_all(persist.first_events(saved))
-                self._act(saved)
+                act(self, saved)
             while not self.lost and await self._round():
                 pass
         except (LeaseLost, StoreUnavailable) as error:
@@ -223,7 +255,7 @@ class Actor:
             return True
         draft = self._handle(batch)
         for action in draft.actions:
-            if isinstance(action, Park):
+            if type(action) is Park:
                 await self._park(action)
                 await self._wake_for_cancel()
                 return False
@@ -234,19 +266,23 @@ class Actor:
 
         A policy is being asked until its answer is taken in here: it may have spoken while this batch was put together.
         """
-        for message in batch:
-            if isinstance(message, m.PolicyDecided | m.PolicyFailed | m.ToolResolved):
-                self.asking.discard(message.call_id)
-                if isinstance(message, m.ToolResolved):
-                    self.resolved[message.call_id] = message.tool
-            elif isinstance(message, m.MemoryRead | m.MemoryFailed):
-                self.asking.discard(MEMORY)
+        if self.asking:
+            self._told(batch)
         try:
             return handle(self.state, batch, self._context())
         except Exception as error:
             log.exception("machine_failed", turn=self.turn_id)
             self._fault = error
             return self._failed(batch)
+
+    def _told(self, batch: list[m.Message]) -> None:
+        for message in batch:
+            if isinstance(message, m.PolicyDecided | m.PolicyFailed | m.ToolResolved):
+                self.asking.pop(message.call_id, None)
+                if isinstance(message, m.ToolResolved):
+                    self.resolved[message.call_id] = message.tool
+            elif isinstance(message, m.MemoryRead | m.MemoryFailed):
+                self.asking.pop(MEMORY, None)
 
     async def _wait(self) -> None:
         """Sleep until a message, a bell, or a deadline."""
@@ -255,7 +291,10 @@ class Actor:
         await self.host.world.rest(self.mailbox.armed(), seconds)
 
     def _deadline(self) -> int | None:
-        return next_deadline(self.state, self.host.settings.cancel_grace)
+        """Return when the next deadline of the turn comes, looked for once a state."""
+        if self._timed is not self.state:
+            self._timed, self._next = self.state, next_deadline(self.state, self.host.settings.cancel_grace)
+        return self._next
 
     def due(self) -> bool:
         """Tell whether a deadline of the turn has come."""
@@ -264,15 +303,16 @@ class Actor:
 
     def _context(self) -> Context:
         host = self.host
+        spent = self.recall.spent
         return Context(
             now=host.now(),
             activation=self.token.activation,
             agent=self.agent,
             execute=host.execute and not host.draining and self.agent is not None,
-            asking=frozenset(self.asking),
+            asking=frozenset(self.asking) if self.asking else NOTHING_ASKED,
             spread=host.world.spread(),
             cancel_grace=host.settings.cancel_grace,
-            seen=self.recall.spent + self.seen if self.seen is not None else self.recall.spent,
+            seen=spent if self.seen is None else spent + self.seen,
             others=self.others,
             park_changed=host.settings.park_changed,
             delegates=self.delegates,
@@ -290,7 +330,7 @@ class Actor:
         answers = self.intake.answers(draft)
         nothing = not (draft.changed or self.intake.consumed or draft.asks_tree)
         if nothing and persist.release_of(draft)[0] is base.Mode.KEEP:
-            self._act(draft)
+            act(self, draft)
             self.intake.tell(answers)
             return True
         if draft.edited is not None:
@@ -301,8 +341,8 @@ class Actor:
         self.recall.remember(draft.messages)
         asked = False
         for action in draft.actions:
-            if isinstance(action, CallModel) and self.recall.ready and self.owns() and self.executor.hooks.early:
-                self._start_model(action)
+            if type(action) is CallModel and self.recall.ready and self.owns() and self.executor.hooks.early:
+                start_model(self, action)
                 asked = True
         op, reply = await self.saver.save(op, draft.state.children)
         if not isinstance(reply, base.Saved):
@@ -320,7 +360,7 @@ class Actor:
         self._shown(draft, owned=reply.owned)
         self.intake.saved(draft.receipts, reply)
         spent = limits.unaffordable(draft, reply.usage)
-        self._act(draft, flagged=reply.cancel is not None, unconfirmed=op.confirm and not reply.confirmed, asked=asked, spent=spent)
+        act(self, draft, flagged=reply.cancel is not None, unconfirmed=op.confirm and not reply.confirmed, asked=asked, spent=spent)
         self.intake.tell(answers)
         if draft.asks_tree:
             self.mailbox.tell(m.TreeKnown())
@@ -401,90 +441,3 @@ class Actor:
         reply = await self.host.call(base.ReadMail(turn=self.turn_id, batch=1))
         if isinstance(reply, base.MailBatch) and reply.cancel is not None:
             await self.host.call(base.Cancel(turn=self.turn_id, cause=reply.cancel))
-
-    # ------------------------------------------------------------------------------------------------------- effects
-
-    def _act(
-        self,
-        draft: Draft,
-        *,
-        flagged: bool = False,
-        unconfirmed: bool = False,
-        asked: bool = False,
-        spent: frozenset[str] = frozenset(),
-    ) -> None:
-        """Carry out what a saved draft asks for; `asked`: its model request has left already (and may even be answered).
-
-        Between the save and a tool's start stand four checks: is the lease certainly ours, has no cancel come with the
-        acknowledgement, has the tree's budget room (not in `spent`), and (of a `once` tool) has a replica confirmed the save,
-        where that was asked for? Where not, the attempt is known not to have started. Nor is one started that the same draft stops.
-        """
-        stopped = {action.call_id for action in draft.actions if isinstance(action, StopTool)}
-        for action in draft.actions:
-            match action:
-                case CallModel():
-                    if not asked:
-                        self._start_model(action)
-                case RunTool() if action.call_id in spent and not flagged and action.call_id not in stopped:
-                    self._tell_spent(action)
-                case RunTool():
-                    self._start_tool(action, flagged=flagged or action.call_id in stopped, unconfirmed=unconfirmed)
-                case AskPolicy():
-                    call = draft.call(action.call_id)
-                    if call is not None:
-                        self.asking.add(call.id)
-                        self._start(effects.ask_policy(self, call), f"policy {call.id}")
-                case AskMemory():
-                    self.asking.add(MEMORY)
-                    self._start(memory.recollect(self), "memory")
-                case StopModel():
-                    if self.model_task is not None:
-                        self.model_task.cancel()
-                case StopTool():
-                    self.stopping.add(action.call_id)
-                    for task, name in self.tasks.items():
-                        if name == f"tool {action.call_id}":
-                            task.cancel()
-                case Park():
-                    pass
-
-    def _start_model(self, action: CallModel) -> None:
-        def ended() -> None:
-            if self.model_task is task:
-                self.model_task = None
-                self.seen = None
-                self.recall.over()
-
-        if self.steps is not None:
-            self.steps.begin()
-        task = self._start(effects.ask_model(self, action.iteration, action.failures), "model", ended)
-        self.model_task = task
-
-    def _tell_spent(self, action: RunTool) -> None:
-        why = "the budget of the tree was used up by others at the same time"
-        text = texts.failed("budget_exceeded", "The call was not started: the budget is used up.")
-        self.mailbox.tell(m.ToolFailed(action.call_id, action.attempt, "spent", Failure("BudgetExceeded", why), text))
-
-    def _start_tool(self, action: RunTool, *, flagged: bool, unconfirmed: bool) -> None:
-        call = next((call for call in self.state.calls if call.id == action.call_id), None)
-        if call is None:
-            return None
-        if not self.owns():
-            return self.lose()
-        if flagged:
-            text = texts.failed("cancelled", "The call was not started.")
-            self.mailbox.tell(m.ToolFailed(call.id, call.attempt, "interrupted", Failure("Cancelled", "not started"), text))
-            return None
-        if unconfirmed and call.effect == "once":
-            self.mailbox.tell(m.NotStarted(call.id, call.attempt, "no replica of the store has confirmed its start"))
-            return None
-        self.note_started(m.Start(call.id, call.attempt, call.effect))
-        if self.steps is not None:
-            self.steps.begin()
-        self._start(attempts.run_tool(self, call), f"tool {call.id}")
-        return None
-
-    def _start(
-        self, work: Coroutine[object, object, m.Message], name: str, ended: Callable[[], None] | None = None
-    ) -> asyncio.Task[None]:
-        return tasks.start(self, work, name, ended)

@@ -112,6 +112,8 @@ def _known(loader: AgentLoader) -> tuple[str, ...]:
 
 
 async def _loaded(found: object, limit: Limit = nullcontext) -> Agent | None:
+    if isinstance(found, Agent):
+        return cast("Agent", found)
     if inspect.isawaitable(found):
         with limit():
             found = await cast("Awaitable[object]", found)

@@ -9,7 +9,7 @@ import msgspec
 
 from ..actors.carried import Marks, StructTypes
 from ..actors.chat import AiMessage, CallEdited, ChatMessage, SystemMessage, ToolMessage, UserMessage
-from ..actors.checks import MAX_ID, MAX_NAME, check_object, check_span, check_text, check_whole, shown
+from ..actors.checks import LONGEST, MAX_ID, MAX_NAME, check_object, check_span, check_text, check_whole, shown
 from ..actors.errors import InvalidDefinition, SnapshotTooLarge
 from ..actors.history import unanswered
 from ..actors.memory import ChatMemory
@@ -22,11 +22,16 @@ from .settings import Settings
 M = TypeVar("M", bound=ChatMessage)
 MAX_HISTORY = 10_000
 MAX_TOKENS = 1 << 40
+CENTURY = LONGEST.total_seconds()
 MESSAGES = (SystemMessage, UserMessage, AiMessage, ToolMessage)
 
 
 def seconds(name: str, value: Seconds) -> float:
     """Return a duration in seconds. :raises InvalidDefinition: if it is none, negative, or longer than a century."""
+    if type(value) is float and 0 <= value <= CENTURY:
+        return value
+    if type(value) is int and 0 <= value <= CENTURY:
+        return float(value)
     return check_span(name, value).total_seconds()
 
 
@@ -41,10 +46,13 @@ def user_message(value: object, settings: Settings, name: str = "input") -> User
     :raises InvalidDefinition: if it is neither text nor a UserMessage, or not valid Unicode.
     :raises SnapshotTooLarge: if it is over the message limit.
     """
-    message = UserMessage(value) if isinstance(value, str) else value
-    if not isinstance(message, UserMessage):
+    if isinstance(value, str):
+        message = UserMessage(value)
+        _encoded(name, message, settings)
+        return message
+    if not isinstance(value, UserMessage):
         raise InvalidDefinition(f"{name} must be text or a UserMessage, not {type(value).__name__}")
-    message = checked_message(name, message, settings)
+    message = checked_message(name, value, settings)
     if message.kind != "input":
         raise InvalidDefinition(f"{name}.kind must be 'input', not {message.kind!r}")
     return message
@@ -59,13 +67,11 @@ def checked_message(name: str, message: M, settings: Settings) -> M:
     text = cast("object", message.content)
     if not isinstance(text, str):
         raise InvalidDefinition(f"{name}.content must be text, not {type(text).__name__}")
+    body = _encoded(name, message, settings)
     try:
-        body = msgspec.msgpack.encode(message)
         same = msgspec.msgpack.decode(body, type=type(message))
-    except (UnicodeError, TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidDefinition(f"{name} cannot be stored: {error}") from None
-    if len(body) > settings.max_message:
-        raise SnapshotTooLarge(name, len(body), settings.max_message)
     if isinstance(same, UserMessage):
         check_parts(name, same.parts)
     if isinstance(same, AiMessage):
@@ -77,6 +83,16 @@ def checked_message(name: str, message: M, settings: Settings) -> M:
             for field in ("input_tokens", "output_tokens", "total_tokens"):
                 check_whole(f"{name}.usage.{field}", getattr(same.usage, field), 0, MAX_TOKENS)
     return same
+
+
+def _encoded(name: str, message: ChatMessage, settings: Settings) -> bytes:
+    try:
+        body = msgspec.msgpack.encode(message)
+    except (UnicodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidDefinition(f"{name} cannot be stored: {error}") from None
+    if len(body) > settings.max_message:
+        raise SnapshotTooLarge(name, len(body), settings.max_message)
+    return body
 
 
 def history(value: object, settings: Settings) -> tuple[ChatMessage, ...]:

@@ -28,13 +28,15 @@ class Intake:
     `consumed` are the ids of the mail in the batch at hand: they leave the store with the save that carries what they did.
     """
 
+    __slots__ = ("_actor", "_broken", "_cancel", "_checked", "_expected", "_mail", "_receipts", "_silent", "consumed")
+
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
         self._expected: dict[str, asyncio.Future[Outcome]] = {}
         self._mail: list[base.Mail] = []
-        self._silent: set[str] = set()
+        self._silent: dict[str, None] = {}
         self._broken: list[tuple[str, Outcome]] = []
-        self._checked: set[str] = set()
+        self._checked: dict[str, None] = {}
         self._receipts: dict[str, Receipt] = {}
         self._cancel: str | None = None
         self.consumed: list[str] = []
@@ -49,9 +51,9 @@ class Intake:
         """Take over what a store reply brought along; `checked` is mail for which receipts were looked up in the same step."""
         if mail:
             known = {item.message_id for item in self._mail}.union(self.consumed)
-            self._mail.extend(item for item in mail if item.message_id not in known)
+            self._mail += [item for item in mail if item.message_id not in known]
         if checked is not None:
-            self._checked.add(checked)
+            self._checked[checked] = None
         if cancel is not None and not self._actor.state.cancel_at:
             self._cancel = cancel
         if self._mail or self._cancel is not None:
@@ -63,14 +65,16 @@ class Intake:
         Deadlines are due only behind the mail that was delivered before them, so all of the store's mail is read first.
         """
         actor = self._actor
-        due = actor.due()
-        if actor.mailbox.rung or due:
-            actor.mailbox.rung = False
+        mailbox, due = actor.mailbox, actor.due()
+        if mailbox.rung or due:
+            mailbox.rung = False
             if due:
                 await self._read(1 << 30)
             elif not self._mail and self._cancel is None:
                 await self._read(actor.host.settings.batch)
-        taken = actor.mailbox.take()
+        taken = mailbox.take()
+        if not (due or self._mail or self._cancel is not None or any(type(message) is m.Received for message in taken)):
+            return taken
         received: list[m.Received] = []
         batch: list[m.Message] = []
         for message in taken:
@@ -117,7 +121,7 @@ class Intake:
                 self._broken.append((item.message_id, Refusal("CommandRefused", str(error))))
                 continue
             if isinstance(message, m.ChildEnded | m.Rewound):
-                self._silent.add(item.message_id)
+                self._silent[item.message_id] = None
             if isinstance(message, m.Rewound):  # known here from now on, should this very mail be forgotten, too
                 self._actor.note_started(*message.started)
             opened.append(m.Received(item.message_id, message, item.at))
@@ -138,9 +142,11 @@ class Intake:
             and message.message_id not in self._checked
             and self._cached(message)[1] != "command"
         ]
+        self._checked.clear()
+        if not unknown:
+            return [self._with(message, None) for message in received]
         found = await self._find([message.message.command for message in unknown if isinstance(message.message, m.Resume)])
         answers = dict(zip((message.message_id for message in unknown), found, strict=True))
-        self._checked.clear()
         known: list[m.Received] = []
         for message in received:
             answer = answers.get(message.message_id)
@@ -191,7 +197,7 @@ class Intake:
 
     def answers(self, draft: Draft) -> list[tuple[str, Outcome]]:
         """Return all answers of a batch."""
-        return draft.answers + self._broken
+        return draft.answers + self._broken if self._broken else draft.answers
 
     def wants_reply(self, message_id: str) -> bool:
         """Tell whether the answer to a message is stored: mail of senders who may look for it, not the runtime's own."""
@@ -214,7 +220,8 @@ class Intake:
 
     def tell(self, answers: Iterable[tuple[str, Outcome]]) -> None:
         """Answer those who wait in this process."""
-        self._broken = []
+        if self._broken:
+            self._broken = []
         for message_id, outcome in answers:
             future = self._expected.pop(message_id, None)
             if future is not None and not future.done():
@@ -222,6 +229,8 @@ class Intake:
 
     def reroute(self) -> None:
         """Send those who wait in this process elsewhere."""
+        if not self._expected:
+            return
         for future in self._expected.values():
             if not future.done():
                 future.set_exception(Rerouted())

@@ -1,9 +1,8 @@
-"""An actor's mailbox: a deque and a future, no stream, no task."""
+"""An actor's mailbox: a list and a future, no stream, no task."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 
 from ..actors.machine.messages import Message
 
@@ -14,7 +13,7 @@ class Mailbox:
     __slots__ = ("_messages", "_waiter", "rung")
 
     def __init__(self) -> None:
-        self._messages: deque[Message] = deque()
+        self._messages: list[Message] = []
         self._waiter: asyncio.Future[None] | None = None
         self.rung = False
 
@@ -33,8 +32,7 @@ class Mailbox:
 
     def take(self) -> list[Message]:
         """Take all messages out."""
-        messages = list(self._messages)
-        self._messages.clear()
+        messages, self._messages = self._messages, []
         return messages
 
     def armed(self) -> asyncio.Future[None]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ..actors.chat import CallEdited, SystemMessage
 from ..actors.events import Event
 from ..actors.ids import call_key
-from ..actors.machine.advance import in_flight, next_deadline, startable
+from ..actors.machine.advance import next_deadline
 from ..actors.machine.draft import ChildTurn, Draft, Outcome, Refusal, RunTool
 from ..actors.machine.messages import ChildEnded
 from ..actors.turn import SCHEMA, OpenWait, Status, TurnState
@@ -22,9 +22,9 @@ def release_of(draft: Draft) -> tuple[base.Mode, int | None]:
     """Return what the save does with ownership, and the next wake."""
     if draft.state.status.terminal:
         return base.Mode.END, None
-    if in_flight(draft) or draft.asks_tree:
+    if draft.running or draft.asks_tree:
         return base.Mode.KEEP, None
-    if startable(draft) and not draft.context.execute:
+    if draft.startable and not draft.context.execute:
         return base.Mode.HAND_OFF, None
     return base.Mode.SUSPEND, next_deadline(draft.state, draft.context.cancel_grace)
 
@@ -96,18 +96,18 @@ def save_of(
         progress=draft.progress,
         ack_cancel=draft.took_cancel,
         consumed=tuple(consumed),
-        receipts=tuple(map(_receipt_row, draft.receipts)),
-        replies=tuple([base.ReplyRow(name, codec.encode_outcome(outcome)) for name, outcome in answered]),
-        opened=tuple([_wait_row(state, wait) for wait in draft.opened if wait.type is not SuspensionType.CHILD_AGENT]),
+        receipts=tuple(map(_receipt_row, draft.receipts)) if draft.receipts else (),
+        replies=tuple([base.ReplyRow(name, codec.encode_outcome(outcome)) for name, outcome in answered]) if answered else (),
+        opened=tuple(_wait_rows(draft)) if draft.opened else (),
         closed=tuple(draft.closed),
-        create=tuple([new_turn_of(child, child.digest, settings) for child in draft.children]),
+        create=tuple([new_turn_of(child, child.digest, settings) for child in draft.children]) if draft.children else (),
         deliver=_to_parent(draft, settings) if state.status.terminal and state.parent_turn_id else (),
         cancel=tuple(draft.cancels),
         usage=usage_of(state),
         closing=codec.encode_outcome(_closing(state)) if mode is base.Mode.END else b"",
         retention_ms=settings.retention,
         batch=settings.batch,
-        confirm=settings.confirm == "all" or (settings.confirm == "once" and _starts_once(draft)),
+        confirm=settings.confirm is not None and (settings.confirm == "all" or _starts_once(draft)),
         conversation=state.conversation_id if memory else None,
         memory=memory,
         relay=settings.relay and bool(memory),
@@ -159,6 +159,12 @@ def _receipt_row(receipt: Receipt) -> base.ReceiptRow:
         command_id=receipt.command_id,
         call_key=call_key(turn_id, correlation) if correlation else None,
     )
+
+
+def _wait_rows(draft: Draft) -> Iterator[base.WaitRow]:
+    for wait in draft.opened:
+        if wait.type is not SuspensionType.CHILD_AGENT:
+            yield _wait_row(draft.state, wait)
 
 
 def _wait_row(state: TurnState, wait: OpenWait) -> base.WaitRow:

@@ -23,6 +23,8 @@ from .log import log
 if TYPE_CHECKING:
     from .actor import Actor
 
+NOTHING_SPENT = Usage()
+
 
 class Recall:
     """The newest part of a history, and from the first model request on the view of it that a model gets."""
@@ -50,7 +52,7 @@ class Recall:
     @property
     def spent(self) -> Usage:
         """Return what a compressor has used for the model request under way."""
-        return Usage() if self._asking is None else self._asking.usage
+        return NOTHING_SPENT if self._asking is None else self._asking.usage
 
     def over(self) -> None:
         """The model request is over, and what was spent for it is counted."""

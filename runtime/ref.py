@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Generic, final
 
 from ..actors.agent import Agent
@@ -214,7 +213,8 @@ class TurnRef(Generic[Out]):
         return self._events(after, live=live, follow=follow)
 
     async def _events(self, after: int, *, live: bool, follow: bool) -> AsyncGenerator[Event]:
-        async with self._watching(each=True, live=live) as subscription:
+        subscription = self._node.watch.add(self._id, each=True, live=live)
+        try:
             if follow:
                 self._listen(subscription)
             look = await self._look()
@@ -242,6 +242,8 @@ class TurnRef(Generic[Out]):
                         yield event
                 self._listen(subscription)
                 await subscription.armed()
+        finally:
+            self._node.watch.drop(subscription)
 
     async def revive(self, *, by: str | None = None) -> None:
         """End the quarantine of the turn; it may run again at once. One that was parked as its agent has changed goes on with that.
@@ -286,14 +288,6 @@ class TurnRef(Generic[Out]):
 
     # ---------------------------------------------------------------------------------------------------------- inside
 
-    @asynccontextmanager
-    async def _watching(self, *, each: bool = False, live: bool = False) -> AsyncGenerator[Subscription]:
-        subscription = self._node.watch.add(self._id, each=each, live=live)
-        try:
-            yield subscription
-        finally:
-            self._node.watch.drop(subscription)
-
     def _listen(self, subscription: Subscription) -> None:
         """Hear what other nodes do with the turn before waiting for it; who lives here tells by itself, also when it leaves."""
         if self._node.placement.live(self._id) is None:
@@ -320,19 +314,20 @@ class TurnRef(Generic[Out]):
         node = self._node
         limit = inputs.optional_seconds("timeout", timeout)
         end = None if limit is None else node.world.monotonic() + limit
-        async with self._watching() as subscription:
+        subscription = node.watch.add(self._id)
+        try:
             look_now = node.placement.live(self._id) is None
             while True:
                 rested, subscription.rested = subscription.rested, None
                 subscription.rung = False
                 if rested is not None and views.alone(rested, self._id):
-                    view = views.view_of_rested(rested, self._node.types)
+                    view = views.view_of_rested(rested, node.types)
                     if done(view, None):
                         return views.typed(view, self._output)
                 elif look_now:
                     look = await self._look()
                     subscription.read(look)
-                    view = views.view_of_look(look, self._node.types)
+                    view = views.view_of_look(look, node.types)
                     if done(view, look):
                         return views.typed(view, self._output)
                 look_now = True
@@ -341,6 +336,8 @@ class TurnRef(Generic[Out]):
                     raise TimeoutError(f"turn {self._id} has not settled within {duration(limit or 0)}")
                 self._listen(subscription)
                 await node.world.rest(subscription.armed(), left)
+        finally:
+            node.watch.drop(subscription)
 
     async def _raise_flag(self, cause: str) -> None:
         """Cancel the turn; of one that has ended, the children: one that was discarded could not do that itself."""

@@ -6,7 +6,6 @@ has happened. Where it does not, the turn goes on from what the store has; but w
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -32,8 +31,8 @@ class SaveLog:
     __slots__ = ("_bytes", "_saves", "_sizes")
 
     def __init__(self) -> None:
-        self._saves: deque[base.Save] = deque()
-        self._sizes: deque[int] = deque()
+        self._saves: list[base.Save] = []
+        self._sizes: list[int] = []
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -49,12 +48,12 @@ class SaveLog:
         self._sizes.append(size)
         self._bytes += size
         while len(self._saves) > 1 and (len(self._saves) > LOG_SAVES or self._bytes > LOG_BYTES):
-            self._saves.popleft()
-            self._bytes -= self._sizes.popleft()
+            del self._saves[0]
+            self._bytes -= self._sizes.pop(0)
 
     def took(self, message_id: str) -> bool:
         """Tell whether a remembered save has consumed this mail: where it is there again, the store has gone back."""
-        return any(message_id in op.consumed for op in self._saves)
+        return bool(self._saves) and any(message_id in op.consumed for op in self._saves)
 
     def since(self, behind: base.Behind) -> list[base.Save] | None:
         """Return all saves that the store has forgotten, oldest first; `None` where they are not all here."""
@@ -67,7 +66,9 @@ class SaveLog:
 
 
 def _size(op: base.Save) -> int:
-    size = 512 + sum(map(len, op.messages.bodies)) + len(op.events.body)
+    size = 512 + len(op.events.body)
+    for body in op.messages.bodies:
+        size += len(body)
     for receipt in op.receipts:
         size += len(receipt.body)
     for reply in op.replies:

@@ -43,33 +43,31 @@ class Saver:
         :raises StoreUnavailable: if the outcome is unknown and the lease may be over, or the store has refused.
         """
         self.releasing = op.mode is not base.Mode.KEEP
+        sent = op
         try:
-            return await self._save(op, children)
+            while isinstance(reply := await self._send(sent), base.Behind):
+                self.rewinds += 1
+                self._actor.host.counters.rewinds += 1
+                log.warning("store_went_back", turn=self._actor.turn_id, version=op.version, stored=reply.version)
+                forgotten = self.log.since(reply)
+                if forgotten is None:
+                    break
+                name = persist.save_id(op.token, reply.version, self.rewinds)
+                sent = merged(forgotten, op, reply, children, name)
         finally:
             self.releasing = False
+        if isinstance(reply, base.Saved):
+            self._noted(sent, reply)
+        return sent, reply
 
-    async def _save(self, op: base.Save, children: Collection[str]) -> tuple[base.Save, base.Reply]:
-        sent = op
-        while True:
-            reply = await self._send(sent)
-            if isinstance(reply, base.Saved):
-                if reply.owned:
-                    self.log.add(sent)
-                if sent.relay:
-                    self._actor.host.relay.kick(sent.conversation)
-                if sent.confirm and not reply.confirmed:
-                    self._actor.host.counters.note_unconfirmed(self._actor.host.world, self._actor.turn_id)
-                return sent, reply
-            if not isinstance(reply, base.Behind):
-                return sent, reply
-            self.rewinds += 1
-            self._actor.host.counters.rewinds += 1
-            log.warning("store_went_back", turn=self._actor.turn_id, version=op.version, stored=reply.version)
-            forgotten = self.log.since(reply)
-            if forgotten is None:
-                return sent, reply
-            name = persist.save_id(op.token, reply.version, self.rewinds)
-            sent = merged(forgotten, op, reply, children, name)
+    def _noted(self, op: base.Save, reply: base.Saved) -> None:
+        host = self._actor.host
+        if reply.owned:
+            self.log.add(op)
+        if op.relay:
+            host.relay.kick(op.conversation)
+        if op.confirm and not reply.confirmed:
+            host.counters.note_unconfirmed(host.world, self._actor.turn_id)
 
     async def _send(self, op: base.Save) -> base.Reply:
         """Send one save until its outcome is known, for as long as the lease is certainly ours.

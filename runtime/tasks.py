@@ -16,31 +16,23 @@ if TYPE_CHECKING:
 
 def start(
     actor: Actor, work: Coroutine[object, object, Message], name: str, ended: Callable[[], None] | None = None
-) -> asyncio.Task[None]:
-    """Start an effect; its report goes into the mailbox. The actor owns the task."""
-    begun = False
+) -> asyncio.Task[Message]:
+    """Start an effect; its report goes into the mailbox when it has ended. The actor owns the task."""
 
-    async def report() -> None:
-        nonlocal begun
-        begun = True
-        try:
-            message = await work
-        finally:
-            if ended is not None:
-                ended()
-        actor.mailbox.tell(message)
-
-    def over(task: asyncio.Task[None]) -> None:
-        if not begun:  # cancelled before its first step
-            work.close()
-            if ended is not None:
-                ended()
-        actor.tasks.pop(task, None)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("effect_failed", turn=actor.turn_id, exc_info=task.exception())
+    def over(task: asyncio.Task[Message]) -> None:
+        del actor.tasks[task]
+        if ended is not None:
+            ended()
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            actor.mailbox.tell(task.result())
+        else:
+            log.error("effect_failed", turn=actor.turn_id, exc_info=error)
             actor.lose()
 
-    task = actor.host.world.spawn(report(), f"{name} of {actor.turn_id}")
+    task = actor.host.world.spawn(work, f"{name} of {actor.turn_id}")
     actor.tasks[task] = name
     task.add_done_callback(over)
     return task

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 _BOOT = getattr(time, "CLOCK_BOOTTIME", None)
@@ -98,7 +99,7 @@ class World:
 
     def token(self, size: int = 16) -> bytes:
         """Return random bytes for an id."""
-        return secrets.token_bytes(size) if self._seeded is None else self._seeded.randbytes(size)
+        return os.urandom(size) if self._seeded is None else self._seeded.randbytes(size)
 
     def spread(self) -> float:
         """Return a number from 0 to 1, to spread what would come at once."""
@@ -182,7 +183,7 @@ class World:
         return stop.set
 
 
-async def gather(tasks: list[asyncio.Task[None]]) -> None:
+async def gather(tasks: Sequence[asyncio.Task[Any]]) -> None:
     """Wait for the end of tasks, however they end, also over a cancellation of the waiter (which is raised at the end)."""
     cancelled: asyncio.CancelledError | None = None
     while pending := [task for task in tasks if not task.done()]:

@@ -14,15 +14,18 @@ from . import children, ending, limits, planning, plans, policy, recall, replies
 from .draft import MEMORY, AskMemory, AskPolicy, CallModel, Draft, RunTool
 from .waiting import open_question
 
+OPEN = frozenset({CallStatus.UNDECIDED, CallStatus.PENDING})
+"""Statuses of a call that may be considered or started."""
+
 
 def settle(draft: Draft) -> None:
     """Bring a draft to rest: put results into the history, start what may start, and give the turn its status."""
     state = draft.state
     if not state.status.terminal:
-        if state.ending is None:
+        if state.ending is None and state.calls:
             planning.advance(draft)
             _flush(draft)
-        if state.ending is None:
+        if state.ending is None and state.calls:
             _start_calls(draft)
         if state.ending is None and not state.calls:
             _model(draft)
@@ -43,14 +46,12 @@ def in_flight(draft: Draft) -> bool:
         return True
     if not state.calls:
         return False
-    if any(isinstance(action, AskPolicy) for action in draft.actions):
-        return True
     for call in state.calls:
         if call.status is CallStatus.RUNNING and call.activation == context.activation:
             return True
         if call.status is CallStatus.UNDECIDED and call.id in context.asking:
             return True
-    return False
+    return any(isinstance(action, AskPolicy) for action in draft.actions)
 
 
 def startable(draft: Draft) -> bool:
@@ -63,28 +64,30 @@ def startable(draft: Draft) -> bool:
 
 def next_deadline(state: TurnState, cancel_grace: int) -> int | None:
     """Return the store time of a turn's next deadline."""
-    times = [wait.expires for wait in state.waits if wait.expires is not None]
-    if state.ending is not None:
-        times.append(state.ending_at + cancel_grace)
-    elif (limit := limits.next_limit(state)) is not None:
-        times.append(limit)
-    return min(times, default=None)
+    first = limits.next_limit(state) if state.ending is None else state.ending_at + cancel_grace
+    for wait in state.waits:
+        if wait.expires is not None and (first is None or wait.expires < first):
+            first = wait.expires
+    return first
 
 
 def _held(draft: Draft) -> bool:
     """Tell whether something stands before the next model request: an open wait that belongs to no call."""
+    waits = draft.state.waits
+    if not waits:
+        return False
     calls = {call.id for call in draft.state.calls}
-    return any(wait.correlation not in calls for wait in draft.state.waits)
+    return any(wait.correlation not in calls for wait in waits)
 
 
 def _flush(draft: Draft) -> None:
     """Move results into the history, in the order of the reply; end the step when all are there."""
     state = draft.state
-    while state.flushed < len(state.calls) and state.calls[state.flushed].finished:
-        call = state.calls[state.flushed]
+    calls = state.calls
+    while state.flushed < len(calls) and (call := calls[state.flushed]).finished:
         draft.append(ToolMessage(call.id, call.result or ""))
         state.flushed += 1
-    if state.calls and state.flushed == len(state.calls):
+    if calls and state.flushed == len(calls):
         results, state.calls, state.flushed, state.phase = state.flushed, [], 0, Phase.MODEL
         ending.end_step(draft, results)
 
@@ -92,9 +95,12 @@ def _flush(draft: Draft) -> None:
 def _ready(draft: Draft) -> list[CallRecord]:
     """Return the calls that may be considered or started now; a sequential one runs alone, in its place."""
     ready: list[CallRecord] = []
-    busy = any(_busy(call) for call in draft.state.calls)
+    calls = draft.state.calls
+    if not any(call.status in OPEN for call in calls):
+        return ready
+    busy = any(map(_busy, calls))
     open_before = blocked = False
-    for call in draft.state.calls:
+    for call in calls:
         if call.status is CallStatus.UNDECIDED:
             if call.id not in draft.context.asking:
                 ready.append(call)
@@ -222,8 +228,9 @@ def _model(draft: Draft) -> None:
 def _rest(draft: Draft) -> None:
     """Give the turn its status, and count its active time."""
     state = draft.state
-    running = in_flight(draft)
-    first = None if running or state.ending is not None or startable(draft) else first_wait(draft)
+    draft.running = running = in_flight(draft)
+    draft.startable = not running and startable(draft)
+    first = None if running or draft.startable else first_wait(draft)
     if first is None:
         state.status = Status.READY if not state.step_count else Status.RUNNING
     else:
@@ -240,8 +247,11 @@ def _rest(draft: Draft) -> None:
 
 def first_wait(draft: Draft) -> OpenWait | None:
     """Return the open wait that gives the turn its status: the first in call order, those without a call behind them."""
+    waits = draft.state.waits
+    if len(waits) < 2:
+        return waits[0] if waits else None
     order = {call.id: index for index, call in enumerate(draft.state.calls)}
-    return min(draft.state.waits, key=lambda wait: order.get(wait.correlation, len(order)), default=None)
+    return min(waits, key=lambda wait: order.get(wait.correlation, len(order)))
 
 
 def suspended_data(wait: OpenWait) -> JsonObject:

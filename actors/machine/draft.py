@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from ..agent import Agent
 from ..cards import Card
@@ -140,6 +140,8 @@ class Draft:
 
     `starting` are children that the save will create; `children` are they, ready to be stored. `asks_tree`: something could start,
     but first a save has to bring back what the tree has used. `too_large`: what the turn came to had no room in a save.
+    `running` and `startable` say of a draft at rest whether something of the turn runs in this activation, and, where nothing does,
+    whether an executor would find something to start.
     """
 
     __slots__ = (
@@ -150,7 +152,6 @@ class Draft:
         "cards",
         "children",
         "closed",
-        "consumed",
         "context",
         "edited",
         "events",
@@ -161,6 +162,8 @@ class Draft:
         "progress",
         "receipts",
         "reply",
+        "running",
+        "startable",
         "starting",
         "state",
         "too_large",
@@ -169,18 +172,19 @@ class Draft:
 
     def __init__(self, state: TurnState, context: Context) -> None:
         self.original = state
-        self.state = copy.copy(state)
-        self.state.calls = state.calls.copy()
-        self.state.waits = state.waits.copy()
-        self.state.children = state.children.copy()
-        self.state.arrived = state.arrived.copy()
-        self.state.questions = state.questions.copy()
+        self.state = replace(
+            state,
+            calls=[*state.calls],
+            waits=[*state.waits],
+            children=[*state.children],
+            arrived=[*state.arrived],
+            questions=[*state.questions],
+        )
         self.context = context
         self.messages: list[HistoryEntry] = []
         self.events: list[RawEvent] = []
         self.receipts: list[Receipt] = []
         self.answers: list[tuple[str, Outcome]] = []
-        self.consumed: list[str] = []
         self.opened: list[OpenWait] = []
         self.closed: list[str] = []
         self.starting: list[StartChild] = []
@@ -195,6 +199,8 @@ class Draft:
         self.edited: tuple[int, tuple[CallEdited, ...]] | None = None
         self.reply: tuple[int, AiMessage] | None = None
         self.too_large = False
+        self.running = False
+        self.startable = False
 
     @property
     def policy(self) -> ExecutionPolicy:
@@ -204,9 +210,7 @@ class Draft:
     @property
     def changed(self) -> bool:
         """Tell whether there is anything to save."""
-        return bool(self.consumed or self.took_cancel or self.events or self.messages or self.receipts) or (
-            self.state != self.original
-        )
+        return bool(self.took_cancel or self.events or self.messages or self.receipts) or (self.state != self.original)
 
     def emit(self, type: EventType, data: JsonObject | None = None) -> None:
         """Add an event of the lifecycle."""

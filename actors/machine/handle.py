@@ -43,7 +43,8 @@ def handle(state: TurnState, messages: Iterable[Message], context: Context) -> D
     for message in messages:
         take(draft, message)
     advance.settle(draft)
-    draft.children = [new_child(draft.state, wanted, context.now) for wanted in draft.starting]
+    if draft.starting:
+        draft.children = [new_child(draft.state, wanted, context.now) for wanted in draft.starting]
     return draft
 
 
@@ -52,12 +53,14 @@ def take(draft: Draft, message: Message) -> None:
     match message:
         case Received():
             receive(draft, message)
+        case ModelReplied():
+            replies.replied(draft, message)
+        case ToolReturned():
+            calls.returned(draft, message)
         case Activated():
             activate.activated(draft, message)
         case CancelRequested():
             activate.cancel_requested(draft, message)
-        case ModelReplied():
-            replies.replied(draft, message)
         case ModelFailed():
             replies.failed(draft, message)
         case PolicyDecided():
@@ -68,8 +71,6 @@ def take(draft: Draft, message: Message) -> None:
             recall.read(draft, message)
         case MemoryFailed():
             recall.failed(draft, message)
-        case ToolReturned():
-            calls.returned(draft, message)
         case ToolFailed():
             calls.failed(draft, message)
         case FormAsked():

@@ -16,6 +16,7 @@ from . import ending
 from .draft import Draft, RunTool
 
 UNLIMITED = Budget()
+NONE: frozenset[str] = frozenset()
 MAX_DEPTH = 8
 """How many turns may stand above one; a chain of agents that call each other for ever ends here."""
 
@@ -43,7 +44,8 @@ def exceeded(draft: Draft, *, tool: bool = False) -> str | None:
 
 
 def _own(state: TurnState) -> Budget | None:
-    return None if state.policy is None or state.policy.budget == UNLIMITED else state.policy.budget
+    policy = state.policy
+    return None if policy is None or policy.budget == UNLIMITED else policy.budget
 
 
 def _reached(budget: Budget, used: Used, active: int, wall: int, *, tool: bool, of: str = "") -> str | None:
@@ -78,8 +80,10 @@ def spend(draft: Draft, reason: str) -> None:
 
 def next_limit(state: TurnState) -> int | None:
     """Return the store time at which a time limit is reached if things go on as they are."""
+    own, tree = _own(state), state.tree
+    if own is None and (tree is None or tree.budget is None):
+        return None
     times = list[int]()
-    own = _own(state)
     if own is not None and own.max_wall_time is not None:
         times.append(state.created_at + _ms(own.max_wall_time))
     if state.active_since:
@@ -87,7 +91,6 @@ def next_limit(state: TurnState) -> int | None:
         before = state.active_ms + sum(min(end, state.active_since) - min(start, state.active_since) for start, end in state.spans)
         if own is not None and own.max_duration is not None:
             times.append(state.active_since + _ms(own.max_duration) - before)
-        tree = state.tree
         if tree is not None and tree.budget is not None and tree.budget.max_duration is not None:
             times.append(state.active_since + _ms(tree.budget.max_duration) - before - tree.active_ms)
     return min(times, default=None)
@@ -145,12 +148,14 @@ def unaffordable(draft: Draft, used: Used) -> frozenset[str]:
     Several turns may have seen the same room left, each before the other's save; the sum has them all, in the order of their saves.
     """
     budget = tree_budget(draft.state)
+    if budget is None or draft.state.ending is not None:
+        return NONE
     starts = [action.call_id for action in draft.actions if isinstance(action, RunTool)]
-    if budget is None or not starts or draft.state.ending is not None:
-        return frozenset()
+    if not starts:
+        return NONE
     if _reached(budget, used, -1, -1, tool=False) is not None:
         return frozenset(starts)
     if budget.max_tool_calls is None or used[3] <= budget.max_tool_calls:
-        return frozenset()
+        return NONE
     first = {call.id for call in draft.state.calls if call.attempt == 1}
     return frozenset([call for call in starts if call in first][budget.max_tool_calls - used[3] :])

@@ -13,6 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from turnhold import Agent, Budget, ExecutionPolicy, tool
 from turnhold.actors.machine import calls, commands, limits
 from turnhold.actors.turn import CallStatus
+from turnhold.runtime.acting import act
 from turnhold.runtime.actor import Actor
 from turnhold.store.memory import MemoryStore
 from turnhold.testing import ScriptedModel, TurnRaceMachine, call
@@ -77,7 +78,7 @@ def test_an_effect_before_its_intent_is_found(monkeypatch: pytest.MonkeyPatch) -
 
     async def early(self: Actor, draft: Draft, batch: list) -> bool:
         before, self.state = self.state, draft.state
-        self._act(draft)
+        act(self, draft)
         self.state = before
         draft.actions.clear()
         await asyncio.sleep(0)  # a memory store is asked and answers in one step

@@ -1,0 +1,102 @@
+"""What an actor does once a draft is saved: it starts and stops what the draft asks for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..actors.machine import messages as m
+from ..actors.machine import texts
+from ..actors.machine.draft import MEMORY, AskMemory, AskPolicy, CallModel, Draft, Park, RunTool, StopModel, StopTool
+from ..actors.turn import Failure
+from . import attempts, effects, memory, tasks
+
+if TYPE_CHECKING:
+    from .actor import Actor
+
+
+def act(
+    actor: Actor,
+    draft: Draft,
+    *,
+    flagged: bool = False,
+    unconfirmed: bool = False,
+    asked: bool = False,
+    spent: frozenset[str] = frozenset(),
+) -> None:
+    """Carry out what a saved draft asks for; `asked`: its model request has left already (and may even be answered).
+
+    Between the save and a tool's start stand four checks: is the lease certainly ours, has no cancel come with the
+    acknowledgement, has the tree's budget room (not in `spent`), and (of a `once` tool) has a replica confirmed the save,
+    where that was asked for? Where not, the attempt is known not to have started. Nor is one started that the same draft stops.
+    """
+    if not draft.actions:
+        return
+    stopped = {action.call_id for action in draft.actions if isinstance(action, StopTool)}
+    for action in draft.actions:
+        match action:
+            case CallModel():
+                if not asked:
+                    start_model(actor, action)
+            case RunTool() if action.call_id in spent and not flagged and action.call_id not in stopped:
+                _tell_spent(actor, action)
+            case RunTool():
+                _start_tool(actor, action, flagged=flagged or action.call_id in stopped, unconfirmed=unconfirmed)
+            case AskPolicy():
+                call = draft.call(action.call_id)
+                if call is not None:
+                    actor.asking[call.id] = None
+                    tasks.start(actor, effects.ask_policy(actor, call), f"policy {call.id}")
+            case AskMemory():
+                actor.asking[MEMORY] = None
+                tasks.start(actor, memory.recollect(actor), "memory")
+            case StopModel():
+                if actor.model_task is not None:
+                    actor.model_task.cancel()
+            case StopTool():
+                actor.stopping[action.call_id] = None
+                for task, name in actor.tasks.items():
+                    if name == f"tool {action.call_id}":
+                        task.cancel()
+            case Park():
+                pass
+
+
+def start_model(actor: Actor, action: CallModel) -> None:
+    """Send the model request of a draft, saved or about to be."""
+
+    def ended() -> None:
+        if actor.model_task is task:
+            actor.model_task = None
+            actor.seen = None
+            actor.recall.over()
+
+    if actor.steps is not None:
+        actor.steps.begin()
+    task = tasks.start(actor, effects.ask_model(actor, action.iteration, action.failures), "model", ended)
+    actor.model_task = task
+
+
+def _tell_spent(actor: Actor, action: RunTool) -> None:
+    why = "the budget of the tree was used up by others at the same time"
+    text = texts.failed("budget_exceeded", "The call was not started: the budget is used up.")
+    actor.mailbox.tell(m.ToolFailed(action.call_id, action.attempt, "spent", Failure("BudgetExceeded", why), text))
+
+
+def _start_tool(actor: Actor, action: RunTool, *, flagged: bool, unconfirmed: bool) -> None:
+    call = next((call for call in actor.state.calls if call.id == action.call_id), None)
+    if call is None:
+        return None
+    if not actor.owns():
+        return actor.lose()
+    if flagged:
+        text = texts.failed("cancelled", "The call was not started.")
+        actor.mailbox.tell(m.ToolFailed(call.id, call.attempt, "interrupted", Failure("Cancelled", "not started"), text))
+        return None
+    if unconfirmed and call.effect == "once":
+        actor.mailbox.tell(m.NotStarted(call.id, call.attempt, "no replica of the store has confirmed its start"))
+        return None
+    actor.note_started(m.Start(call.id, call.attempt, call.effect))
+    if actor.steps is not None:
+        actor.steps.begin()
+    tasks.start(actor, attempts.run_tool(actor, call), f"tool {call.id}")
+    return None
