@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from . import restate_server
+
 
 @dataclass(frozen=True)
 class About:
@@ -31,7 +33,7 @@ PEERS = (
     About(
         "langgraph",
         "LangGraph",
-        ("memory", "sqlite", "sqlite exit", "redis modules", "redis", "postgres"),
+        ("memory", "sqlite", "sqlite exit", "redis with modules", "redis plain", "postgres"),
         ("sqlite", "postgres"),
         'durability="sync" ("exit": one write where a run ends); SQLite in WAL as its saver sets it; Redis without persistence, '
         "by langgraph-checkpoint-redis where the server has RediSearch and RedisJSON, else by the third-party plainredis; "
@@ -57,6 +59,24 @@ PEERS = (
         "a run that waits ends, and a later run takes its messages and the decisions",
         "storing them, and keeping two from deciding, is the user's (or that of an engine: it has bridges to DBOS, Temporal, "
         "Prefect, Restate); nothing is saved between the tool and the answer",
+    ),
+    About(
+        "dbos",
+        "DBOS",
+        ("postgres",),
+        ("postgres",),
+        "Postgres as it comes (fsync on), DBOS's own pool; model and tool are steps, the approval is a message",
+        "a step's result is stored before the next begins; the first message wins, others stay unread; workflows are recovered",
+        "a step that was cut off runs again, at least once; a waiting workflow is a task in the process that runs it",
+    ),
+    About(
+        "restate",
+        "Restate",
+        ("restate server",),
+        ("restate server",),
+        f"its server {restate_server.VERSION} as it comes, one node; model and tool are steps, the approval is an awakeable",
+        "a step's result is stored before the next begins; the first answer wins; invocations are retried until they end",
+        "a step that was cut off runs again, at least once; it needs its server beside the application",
     ),
     About(
         "agent_framework",

@@ -40,14 +40,15 @@ async def saver(stack: AsyncExitStack, place: Place) -> Any:
         options = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
         pool = await stack.enter_async_context(AsyncConnectionPool(place.url, max_size=10, kwargs=options, open=False))
         return AsyncPostgresSaver(pool)
-    if place.store == "redis modules":
+    if place.store == "redis with modules":
         from langgraph.checkpoint.redis.aio import AsyncRedisSaver
 
         return await stack.enter_async_context(AsyncRedisSaver.from_conn_string(place.url))
-    if place.store == "redis":
-        from langgraph_checkpoint_plainredis import AsyncPlainRedisSaver
+    if place.store == "redis plain":
+        from langgraph_checkpoint_plainredis import AsyncRedisSaver as PlainRedisSaver
+        from redis.asyncio import BlockingConnectionPool, Redis
 
-        return await stack.enter_async_context(AsyncPlainRedisSaver.from_conn_string(place.url))
+        return PlainRedisSaver(Redis(connection_pool=BlockingConnectionPool.from_url(place.url, max_connections=64, timeout=60)))
     from langgraph.checkpoint.memory import InMemorySaver
 
     return InMemorySaver()

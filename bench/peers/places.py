@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .. import servers
-from . import postgres
+from . import postgres, restate_server
 from .environments import Unavailable
 
 
@@ -18,6 +18,7 @@ class Places:
     def __init__(self, stack: contextlib.ExitStack) -> None:
         self._stack = stack
         self._redis: servers.Server | None = None
+        self._postgres: postgres.Postgres | None = None
 
     @contextlib.contextmanager
     def fresh(self, store: str) -> Iterator[str]:
@@ -28,9 +29,12 @@ class Places:
             with tempfile.TemporaryDirectory(prefix="turnhold-peers-", ignore_cleanup_errors=True) as folder:
                 yield str(Path(folder) / "turns")
         elif store.startswith("redis"):
-            yield self._redis_url(modules=store == "redis modules")
+            yield self._redis_url(modules="modules" in store)
         elif store == "postgres":
-            with postgres.served() as url:
+            self._postgres = self._postgres or self._stack.enter_context(postgres.served())
+            yield self._postgres.fresh()
+        elif store == "restate server":
+            with restate_server.served() as url:
                 yield url
         else:
             raise Unavailable(f"no store {store!r}")

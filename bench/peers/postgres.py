@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -34,9 +34,24 @@ def version() -> str:
     return said.split()[2]
 
 
+class Postgres:
+    """A running server."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self._made = 0
+
+    def fresh(self) -> str:
+        """Make an empty database and return its URL."""
+        self._made += 1
+        name = f"peers_{self._made}"
+        do([str(programs() / "createdb"), "-h", "127.0.0.1", "-p", str(self.port), "-U", USER, name])
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/{name}"
+
+
 @contextlib.contextmanager
-def served() -> Iterator[str]:
-    """Run a server and yield the URL of an empty database."""
+def served() -> Iterator[Postgres]:
+    """Run a server."""
     folder = Path(tempfile.mkdtemp(prefix="turnhold-postgres-"))
     process: subprocess.Popen[bytes] | None = None
     try:
@@ -48,10 +63,10 @@ def served() -> Iterator[str]:
         with log.open("wb") as file:
             process = subprocess.Popen([*prefix, *words], stdout=file, stderr=file, cwd="/")
         wait(process, port, log)
-        yield f"postgresql://{USER}@127.0.0.1:{port}/postgres"
+        yield Postgres(port)
     finally:
         if process is not None:
-            process.terminate()
+            process.send_signal(signal.SIGINT)  # at once: whoever is still connected is cut off
             process.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -60,6 +75,8 @@ def lower(folder: Path) -> list[str]:
     """Return the words that run a command as another user where this one is root, and give that one the folder."""
     if os.geteuid() != 0:
         return []
+    import pwd  # not on Windows
+
     try:
         user = pwd.getpwnam(USER)
     except KeyError:

@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import metadata
 from itertools import count
@@ -143,7 +144,8 @@ async def serve(peer: type[Peer]) -> None:
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # libraries print
     service, loop = Service(peer), asyncio.get_running_loop()
-    while line := await loop.run_in_executor(None, sys.stdin.readline):
+    reader = ThreadPoolExecutor(1)  # the loop's own threads are for the library
+    while line := await loop.run_in_executor(reader, sys.stdin.readline):
         request = json.loads(line)
         do = request.pop("do")
         try:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / "bench" / "peers"
 PINNED = re.compile(r"[a-z0-9-]+(\[[a-z,]+\])?==[0-9][0-9a-z.]*")
-SHARED = {"__main__", "catalog", "environments", "places", "postgres", "processes", "shelf", "worker"}
+SHARED = {"__main__", "catalog", "environments", "places", "postgres", "processes", "restate_server", "shelf", "worker"}
 
 
 def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -34,6 +35,35 @@ def test_each_peer_has_a_script_and_pinned_requirements() -> None:
         assert f"class {served}:" in text
 
 
+def test_what_is_said_of_a_peer_is_complete() -> None:
+    """Settings, guarantees and what is not guaranteed, beside the versions that its requirements pin."""
+    done = ran("bench.peers", "--list", "--json")
+
+    for peer in json.loads(done.stdout):
+        pinned = PEERS / "requirements" / f"{peer['peer']}.txt"
+        assert peer["pinned"] == (pinned.read_text().split() if pinned.exists() else [])
+        assert all(peer[name] for name in ("title", "stores", "settings", "guarantees", "does not"))
+
+
+@pytest.mark.process
+@pytest.mark.redis
+@pytest.mark.timeout(120)
+def test_who_cannot_be_installed_is_left_out_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turnhold is measured all the same, by the protocol of all; here there is no npm for the other one's server."""
+    monkeypatch.setenv("TURNHOLD_BENCH_CACHE", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    done = ran("bench.peers", "--quick", "--json", "restate")
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["absent"] == {"Restate, restate server": "npm is not on PATH"}
+    titles = ["approve cycles, 64 at once", "approve cycles, 1 at once", "resume to completed, one at a time, p50"]
+    stores = [f"turnhold {metadata.version('turnhold')}, {store}" for store in ("memory", "sqlite", "redis")]
+    assert [(row["scenario"], row["what"]) for row in found["rows"]] == [(title, what) for title in titles for what in stores]
+    assert all(row["value"] > 0 for row in found["rows"])
+
+
 @pytest.mark.process
 @pytest.mark.redis
 @pytest.mark.timeout(120)
@@ -49,9 +79,10 @@ def test_two_processes_that_approve_at_once_run_the_tool_once() -> None:
             assert race == {"ran": [1, 1], "told": ["one done, one AlreadyAnswered"] * 2}
 
 
-def test_an_unknown_peer_is_refused() -> None:
+@pytest.mark.parametrize("command", ["bench.peers", "bench.peers.double_approve"])
+def test_an_unknown_peer_is_refused(command: str) -> None:
     """Before anything is installed or tried."""
-    done = ran("bench.peers.double_approve", "langraph")
+    done = ran(command, "langraph")
 
     assert done.returncode == 2
     assert "no peer 'langraph'" in done.stderr
