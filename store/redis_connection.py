@@ -174,10 +174,8 @@ class RedisConnection(RedisMemory):
     async def save(self, op: base.Save) -> Reply:
         """Commit a transition, and wait for a replica where that is asked for."""
         answer, replicas = await self._save(op, [])
-        if not op.confirm:
-            return reply_of(op, answer)
-        reply = reply_of(op, answer)
-        if isinstance(reply, base.Saved) and not (isinstance(replicas, int) and replicas > 0):
+        reply = self._told(reply_of(op, answer))
+        if op.confirm and isinstance(reply, base.Saved) and not (isinstance(replicas, int) and replicas > 0):
             return msgspec.structs.replace(reply, confirmed=False)
         return reply
 

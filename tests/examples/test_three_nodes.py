@@ -26,7 +26,8 @@ def test_a_turn_that_loses_its_owner_goes_on_elsewhere(own: bool, request: pytes
     assert all(story), ended.stdout
     told = [match.groups() for match in story if match]
     starts = [(node, text) for node, what, text in told if what == "tool"]
-    assert [node for node, _ in starts] == ["B", "B", "C"]
+    first, second, last = (node for node, _ in starts)
+    assert first == second != last  # B and then C, unless B stood still for its lease of 3 s when it had answered
     assert starts[0][1] == "refund_order starts, attempt 1"
     assert [text.partition(", key ")[0] for _, text in starts[1:]] == [f"send_mail starts, attempt {number}" for number in (1, 2)]
     assert starts[1][1].split(" ")[-1] == starts[2][1].split(" ")[-1]

@@ -249,6 +249,22 @@ async def test_a_server_that_became_a_replica_is_waited_for(server: RedisServer)
     assert saved.version == 1
 
 
+async def test_a_server_that_still_reads_its_data_is_waited_for() -> None:
+    """LOADING passes; what was stored is there."""
+    with RedisServer(rdbcompression="no", loading_process_events_interval_bytes=1_024) as server:
+        async with connected(server.url) as connection:
+            turn, token = await owned(connection)
+            server.cli("MSET", *(part for number in range(1_000) for part in (f"key:{number}", "x" * 200)))
+            server.cli("SAVE")
+            await asyncio.to_thread(server.restart, loaded=False, key_load_delay=5_000)
+            saving = asyncio.ensure_future(connection.call(make.save(turn, token, 0)))
+            await until(lambda: "errorstat_LOADING" in server.info("errorstats"))
+            server.cli("CONFIG", "SET", "key-load-delay", 0)
+            saved = await saving
+
+    assert saved.version == 1
+
+
 async def test_a_foreign_key_is_an_error_that_says_what_is_wrong(server: RedisServer) -> None:
     """Somebody else's key in our place is no reason to loop."""
     turn = make.root()

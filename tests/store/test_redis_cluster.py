@@ -94,6 +94,25 @@ async def test_a_slot_that_has_moved_is_followed(cluster: RedisCluster) -> None:
     assert saved.version == 1
 
 
+async def test_a_call_that_comes_to_the_old_master_of_a_slot_is_sent_on(cluster: RedisCluster) -> None:
+    """MOVED: who has not heard of the move asks the wrong one first, is answered by the right one, and knows it from then on."""
+    async with connected(cluster.url) as connection:
+        turn, token = await owned(connection)
+        slot = cluster.slot(tag_of(turn))
+        before, old = dict(connection.servers._slots), cluster.owner(slot)
+        move = cluster.move(slot, elsewhere(cluster, slot))
+        move.begin()
+        move.carry(*move.keys())
+        await asyncio.to_thread(move.finish)
+        connection.servers._slots = before
+        saved = await connection.call(make.save(turn, token, 0))
+        known = connection.servers.address(slot)
+
+    assert saved.version == 1
+    assert "errorstat_MOVED" in old.info("errorstats")
+    assert known == ("127.0.0.1", cluster.owner(slot).port)
+
+
 async def test_a_slot_on_its_way_is_waited_for(cluster: RedisCluster) -> None:
     """A script names keys that may not exist, so it waits until its slot has arrived (TRYAGAIN, ASK), then follows (MOVED)."""
     async with connected(cluster.url) as connection:
@@ -128,6 +147,28 @@ async def test_a_slot_on_its_way_to_a_master_without_scripts_is_served_there(clu
         await asyncio.to_thread(move.finish)
 
     assert done == b.Done()
+
+
+async def test_a_cluster_that_is_down_for_a_moment_is_waited_for(cluster: RedisCluster) -> None:
+    """CLUSTERDOWN passes: here a slot that nobody has takes all others with it, until it is given back."""
+    async with connected(cluster.url) as connection:
+        turn, token = await owned(connection)
+        slot = cluster.slot(tag_of(turn))
+        master, other = cluster.owner(slot), slot + 1 if slot + 1 in _slots(cluster, slot) else slot - 1
+        master.cli("CLUSTER", "DELSLOTS", other)
+        saving = asyncio.ensure_future(connection.call(make.save(turn, token, 0)))
+        await until(lambda: "errorstat_CLUSTERDOWN" in master.info("errorstats"))
+        master.cli("CLUSTER", "ADDSLOTS", other)
+        saved = await saving
+    await asyncio.to_thread(cluster.wait_agreed)
+
+    assert saved.version == 1
+
+
+def _slots(cluster: RedisCluster, slot: int) -> frozenset[int]:
+    """Return the slots of the master that has this one."""
+    master = cluster.owner(slot)
+    return cluster.view(master)[cluster.ids[master]].slots
 
 
 async def test_a_master_that_falls_is_replaced_by_its_replica(cluster: RedisCluster) -> None:

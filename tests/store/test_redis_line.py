@@ -115,3 +115,15 @@ async def test_an_idle_node_learns_the_time_when_it_announces_itself(server: Red
         found = connection.now()
 
     assert abs(found - right) < 60_000
+
+
+async def test_a_save_tells_the_time(server: RedisServer) -> None:
+    """Who looks for work right behind a save that made some finds it: the time is at least that of the save."""
+    async with connected(server.url) as connection:
+        turn, token = await owned(connection)
+        right = connection.now()
+        connection._offset -= 3_600_000
+        await connection.call(make.save(turn, token, 0))
+        found = connection.now()
+
+    assert abs(found - right) < 60_000
