@@ -55,7 +55,7 @@ def idle(server: Server, options: Options) -> list[Row]:
 
 def renewals(server: Server, options: Options) -> list[Row]:
     """Compare a while with many live actors to the same while with none."""
-    count, lease = options.pick(10_000, 100), options.pick(LEASE, 1)
+    count, lease = options.pick(10_000, 100), options.pick(LEASE, 3)
     with crew(1) as (node,):
         node("open", url=server.fresh(), lease=lease, max_active=2 * count)
         quiet, before, quiet_wall = spent(server, node, lease / 3)

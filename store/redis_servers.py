@@ -157,7 +157,7 @@ class Servers:
             return False
         kind, text = refusal.kind, str(refusal)
         if kind == "NOSCRIPT" and question.script is not None:
-            await self._load(question.sent or self.address(question.slot), question.script)  # after ASK not the slot's master
+            await self._load(question.sent or self.address(question.slot), question)  # after ASK not the slot's master
             return True
         if kind in {"MOVED", "ASK"}:
             return await self._redirected(question, kind, text)
@@ -180,11 +180,12 @@ class Servers:
         await self.look_around()
         return True
 
-    async def _load(self, address: Address, name: str) -> None:
-        """Give a server a script that it does not have (any more)."""
+    async def _load(self, address: Address, question: Question) -> None:
+        """Give a server a script that it does not have (any more), on the question's lane: a renewal's must not wait for saves."""
         waiter: asyncio.Future[Any] = self._loop.create_future()
+        name = str(question.script)
         data = packed("SCRIPT", "LOAD", self._scripts.sources[name])
-        self.link(address).put(Call(data, waiter))
+        self.link(address).put(Call(data, waiter), question.lane)
         answer = await waiter
         if isinstance(answer, Refusal):
             raise StoreUnavailable(f"Redis at {self._place.shown} refuses the script {name}: {answer}", refused=True)

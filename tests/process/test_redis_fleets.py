@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -100,7 +101,7 @@ def test_two_nodes_of_one_name(fleet: Crew) -> None:
 
 @pytest.mark.parametrize("hours", [1, -1])
 def test_a_clock_that_is_an_hour_off(fleet: Crew, hours: int) -> None:
-    """It takes no living owner for dead, is not taken for dead, and takes over from the dead when it is time."""
+    """It takes no living owner for dead, nor is it taken so, takes over from the dead when it is time, and dates nothing by itself."""
     wrong, right = (fleet.spawn(name) for name in ("wrong", "right"))
     opened = [fleet.ask_open(wrong, hours=hours, gate="tool", lease=LEASE), fleet.ask_open(right, gate="tool", lease=LEASE)]
     for request in opened:
@@ -110,6 +111,10 @@ def test_a_clock_that_is_an_hour_off(fleet: Crew, hours: int) -> None:
         worker.event("tool", turn=turn)
         owner = worker("view", turn=turn)["owner"]
         assert abs(owner["until"] - right("statistics")["at"]) < 60
+    answered = wrong("start", agent="once")
+    wrong("settle", turn=answered)
+    at = datetime.fromisoformat(wrong("answer", **approve(answered))["at"])
+    assert abs(at.timestamp() - right("statistics")["at"]) < 60
 
     for worker in (wrong, right):  # more than a lease and its grace
         worker.until(lambda counts: counts.get("renew Renewed", 0) >= 5, "counts")
@@ -118,8 +123,8 @@ def test_a_clock_that_is_an_hour_off(fleet: Crew, hours: int) -> None:
     wrong.event("tool", turn=turns[1], attempt=2)
     wrong("release")
 
-    assert {view["status"] for view in wrong("settle_all", turns=turns)} == {"COMPLETED"}
-    assert [fleet.attempts(turn) for turn in turns] == [[1], [1, 2]]
+    assert {view["status"] for view in wrong("settle_all", turns=[*turns, answered])} == {"COMPLETED"}
+    assert [fleet.attempts(turn) for turn in [*turns, answered]] == [[1], [1, 2], [1]]
 
 
 # ------------------------------------------------------------------------------------------------------------- releases

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.process, pytest.mark.redis]
 POLL = 1.0  # seconds between two looks at the own share, with a tenth of it more
+WAKES = 0.05  # seconds from an answer on loopback to the tool's start on an idle node
 SLACK = 1.0  # the machine has other things to do
 
 
@@ -31,11 +32,12 @@ def delays(crew: Crew, count: int, **options: Any) -> list[float]:
 
 
 def test_the_bell_wakes_an_idle_node(redis_crew: Crew, record_property: Any) -> None:
-    """The tool starts long before the next look would have found it."""
+    """The tool starts within 50 ms of an answer on loopback, long before the next look would have found it."""
     found = sorted(delays(redis_crew, 40))
 
     record_property("wake_p50_ms", round(median(found) * 1000, 2))
     print(f"answer to tool start elsewhere: p50 {median(found) * 1000:.1f} ms, longest {found[-1] * 1000:.1f} ms")
+    assert found[len(found) // 4] < WAKES  # the slower ones are the machine's
     assert median(found) < POLL / 4
 
 
