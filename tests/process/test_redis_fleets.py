@@ -101,7 +101,7 @@ def test_two_nodes_of_one_name(fleet: Crew) -> None:
 
 @pytest.mark.parametrize("hours", [1, -1])
 def test_a_clock_that_is_an_hour_off(fleet: Crew, hours: int) -> None:
-    """It takes no living owner for dead, nor is it taken so, takes over from the dead when it is time, and dates nothing by itself."""
+    """It takes no living owner for dead, nor is it taken so; it takes over from the dead when it is time, and dates nothing."""
     wrong, right = (fleet.spawn(name) for name in ("wrong", "right"))
     opened = [fleet.ask_open(wrong, hours=hours, gate="tool", lease=LEASE), fleet.ask_open(right, gate="tool", lease=LEASE)]
     for request in opened:
