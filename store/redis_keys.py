@@ -54,6 +54,11 @@ class Keys:
     def turn(self, turn: str, kinds: str = "tidshew") -> list[str]:
         """Return keys of a turn, in the order in which the scripts expect them."""
         tag = self.tag(turn)
+        if kinds == "tidshew":
+            return [
+                *(f"{tag}t:{turn}", f"{tag}i:{turn}", f"{tag}d:{turn}", f"{tag}s:{turn}", f"{tag}h:{turn}", f"{tag}e:{turn}"),
+                f"{tag}w:{turn}",
+            ]
         return [f"{tag}{kind}:{turn}" for kind in kinds]
 
     def bell(self, partition: int) -> str:

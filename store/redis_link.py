@@ -1,7 +1,10 @@
-"""Connections to one server: what is asked in one tick of the loop, and all that waits, leaves as one pipeline.
+"""Connections to one server: what is asked in one tick of the loop leaves in one piece, and waits for no earlier answer.
 
-A link has three lanes, so that a slow or large save holds up no renewal: one for most operations (a few connections), one for
-renewals and heartbeats, one for saves that wait for a replica.
+redis-py opens a connection, with all that takes (TLS, names and passwords, sockets), and then hands it over: a pipe, and hiredis to
+read what comes. Its own reading and writing costs several times as much as all the rest.
+
+A link has three lanes, so that a slow or large save holds up no renewal: one for most operations, one for renewals and heartbeats,
+one for saves that wait for a replica.
 """
 
 from __future__ import annotations
@@ -10,19 +13,16 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import hiredis
-from redis import exceptions
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import AuthenticationError, AuthorizationError, RedisError, ResponseError
-from redis.exceptions import ConnectionError as Broken
-from redis.exceptions import TimeoutError as TimedOut
+from redis.exceptions import AuthenticationError, AuthorizationError, RedisError
 
-OPERATION = 3.0  # seconds: for a pipeline, connecting included; and from the first sending of a call to its last repetition
+OPERATION = 3.0  # seconds: for connecting; for an answer; and from the first sending of a call to its last repetition
 BATCH = 128
 BATCH_BYTES = 1 << 20
-LANES = {"main": 3, "renew": 1, "confirm": 1}
+LANES = ("main", "renew", "confirm")
 Answer: TypeAlias = "Any"  # what the server said, or the exception that stands for it
 
 
@@ -45,25 +45,9 @@ class Lost(Exception):
 class Refusal(Exception):
     """The server's own answer: an error. `kind` is its first word."""
 
-    def __init__(self, fault: ResponseError) -> None:
-        text = str(fault)
-        self.kind = next((word for kind, word in _KINDS.items() if isinstance(fault, kind)), text.partition(" ")[0])
-        super().__init__(text if text.startswith(self.kind) else f"{self.kind} {text}")
-
-
-# redis-py takes the first word off the text of those that it knows
-_KINDS: dict[type[ResponseError], str] = {
-    exceptions.NoScriptError: "NOSCRIPT",
-    exceptions.MovedError: "MOVED",
-    exceptions.AskError: "ASK",
-    exceptions.TryAgainError: "TRYAGAIN",
-    exceptions.MasterDownError: "MASTERDOWN",
-    exceptions.ClusterDownError: "CLUSTERDOWN",
-    exceptions.ClusterCrossSlotError: "CROSSSLOT",
-    exceptions.ReadOnlyError: "READONLY",
-    exceptions.OutOfMemoryError: "OOM",
-    exceptions.NoPermissionError: "NOPERM",
-}
+    def __init__(self, text: str) -> None:
+        self.kind = text.partition(" ")[0]
+        super().__init__(text)
 
 
 class Call:
@@ -89,16 +73,77 @@ class Call:
 ASKING = packed("ASKING")
 
 
-class Lane:
-    """A queue of commands, and the connections that take them from it, each a whole pipeline at a time."""
+class Line(asyncio.Protocol):
+    """An open connection. `told` is called with each answer, `ready` when more may be sent, `ended` when it has broken."""
 
-    def __init__(self, connect: Callable[[], AbstractConnection], size: int, name: str) -> None:
-        self._connect = connect
+    def __init__(
+        self,
+        connection: AbstractConnection,
+        told: Callable[[Any], None],
+        ready: Callable[[], None],
+        ended: Callable[[Line, str], None],
+    ) -> None:
+        self._connection = connection
+        self._told, self._ready, self._ended = told, ready, ended
+        self._reader = hiredis.Reader()
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.full = False
+        stream = connection._writer  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - there is no other way to take it over
+        assert stream is not None
+        self._transport = stream.transport
+        self._transport.set_protocol(self)
+
+    def write(self, data: bytes) -> None:
+        """Send."""
+        self._transport.write(data)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on each answer that is whole."""
+        reader = self._reader
+        try:
+            reader.feed(data)
+            while (found := reader.gets()) is not False:
+                self._told(found)
+        except hiredis.ProtocolError as fault:
+            self.end(f"ProtocolError: {fault}")
+
+    def pause_writing(self) -> None:
+        """The server takes no more for now."""
+        self.full = True
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self.full = False
+        self._ready()
+
+    def end(self, why: str) -> None:
+        """Break it off."""
+        if not self._transport.is_closing():
+            self._transport.abort()
+            self._ended(self, why)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        self._connection._close()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - what `disconnect` does, but at once
+        if not self.gone.done():
+            self.gone.set_result(None)
+        self._ended(self, f"{type(exc).__name__}: {exc}" if exc else "ConnectionError: the server closed the connection")
+
+
+class Lane:
+    """A queue of commands, and the connection on which they leave. With `alone` a batch waits for the answers to the one before."""
+
+    def __init__(self, connect: Callable[[], AbstractConnection], name: str, *, alone: bool = False) -> None:
+        self._connect, self._name, self._alone = connect, name, alone
+        self._loop = asyncio.get_running_loop()
         self._queue: deque[Call] = deque()
-        self._idle: list[asyncio.Future[None]] = []
-        self._workers: set[asyncio.Task[None]] = set()
-        self._size, self._name = size, name
-        self._closed = False
+        self._asked: deque[tuple[float, Call | Literal["WAIT"] | None]] = deque()  # when the next answers are due, and to what
+        self._unconfirmed: list[tuple[Call, Answer]] = []
+        self._line: Line | None = None
+        self._leaving: set[asyncio.Future[None]] = set()
+        self._opening: asyncio.Task[None] | None = None
+        self._sending = self._stale = self._closed = False
+        self._watch: asyncio.TimerHandle | None = None
 
     def put(self, call: Call) -> None:
         """Send a command with what else there is to send."""
@@ -106,134 +151,162 @@ class Lane:
             call.answer(Lost("the connection is closed"))
             return
         self._queue.append(call)
-        while self._idle:
-            waiter = self._idle.pop()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-        if len(self._workers) < self._size:
-            worker = asyncio.get_running_loop().create_task(self._work(), name=f"{self._name} {len(self._workers)}")
-            self._workers.add(worker)
-            worker.add_done_callback(self._workers.discard)
+        if not self._sending:
+            self._sending = True
+            self._loop.call_soon(self._send)
 
     def end(self) -> None:
         """End what is under way, and take nothing more."""
         self._closed = True
-        for worker in self._workers:
-            worker.cancel()
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._line is not None:
+            self._line.end("the connection is closed")
+        if self._watch is not None:
+            self._watch.cancel()
         self._fail("the connection is closed")
 
     async def close(self) -> None:
-        """End what is under way, and wait until the connections are closed."""
+        """End what is under way, and wait until the connection is closed."""
         self.end()
-        if workers := list(self._workers):
-            await asyncio.wait(workers)
+        if self._opening is not None:
+            await asyncio.wait([self._opening])
+        if self._leaving:
+            await asyncio.wait(self._leaving)
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, why: str, *, refused: bool = False) -> None:
         while self._queue:
-            self._queue.popleft().answer(Lost(why))
+            self._queue.popleft().answer(Lost(why, refused=refused))
 
-    async def _work(self) -> None:
-        connection: AbstractConnection | None = None
+    # ------------------------------------------------------------------------------------------------------------ send
+
+    def _send(self) -> None:
+        """Send what is there, if there is somewhere to send it."""
+        self._sending = False
+        if not self._queue or self._stale or self._closed:
+            return
+        line = self._line
+        if line is None:
+            if self._opening is None:
+                self._opening = self._loop.create_task(self._open(), name=self._name)
+                self._opening.add_done_callback(self._opened)
+            return
+        if line.full or (self._alone and self._asked):
+            return  # what is under way first; its answers send the rest
+        due = self._loop.time() + OPERATION
+        line.write(b"".join(self._taken(due)))
+        if self._watch is None:
+            self._watch = self._loop.call_at(due, self._look)
+        if self._queue:
+            self._sending = True
+            self._loop.call_soon(self._send)
+
+    def _taken(self, due: float) -> list[bytes]:
+        """Take what leaves in one piece; who no longer waits is left out."""
+        parts: list[bytes] = []
+        queue, asked = self._queue, self._asked
+        size = confirm = 0
+        while queue and len(parts) < BATCH and size < BATCH_BYTES:
+            call = queue.popleft()
+            if call.waiter.done():
+                continue
+            if call.asking:
+                parts.append(ASKING)
+                asked.append((due, None))
+            parts.append(call.data)
+            asked.append((due, call))
+            size += len(call.data)
+            confirm = max(confirm, call.confirm)
+        if confirm:  # one covers all: each would take the whole time
+            parts.append(packed("WAIT", 1, confirm))
+            asked.append((due, "WAIT"))
+        return parts
+
+    async def _open(self) -> None:
+        connection = self._connect()
         try:
-            connection = self._connect()
-            while True:
-                batch = self._take()
-                if not batch:
-                    waiter = asyncio.get_running_loop().create_future()
-                    self._idle.append(waiter)
-                    await waiter
-                    continue
-                await self._exchange(connection, batch)
+            async with asyncio.timeout(OPERATION):
+                await connection.connect()
+            self._line = Line(connection, self._told, self._send, self._ended)
+        except (RedisError, OSError, EOFError) as fault:  # asyncio's TimeoutError is an OSError
+            why = "no answer in time" if isinstance(fault, TimeoutError) and not str(fault) else str(fault)
+            refused = isinstance(fault, AuthenticationError | AuthorizationError)
+            self._fail(f"{type(fault).__name__}: {why}", refused=refused)
         except Exception as fault:  # a defect, here or in redis-py: who waits must not wait for ever
             self._fail(f"{type(fault).__name__}: {fault}")
             raise
         finally:
-            if connection is not None:
-                await _drop(connection)
+            if self._line is None:
+                with contextlib.suppress(RedisError, OSError):
+                    await connection.disconnect(nowait=True)
 
-    def _take(self) -> list[Call]:
-        """Take what leaves as one pipeline; who no longer waits is left out."""
-        batch: list[Call] = []
-        size = 0
-        queue = self._queue
-        while queue and len(batch) < BATCH and size < BATCH_BYTES:
-            call = queue.popleft()
-            if not call.waiter.done():
-                batch.append(call)
-                size += len(call.data)
-        return batch
+    def _opened(self, _: asyncio.Task[None]) -> None:
+        self._opening = None
+        if self._closed and self._line is not None:
+            self._line.end("the connection is closed")
+        self._send()
 
-    async def _exchange(self, connection: AbstractConnection, batch: list[Call]) -> None:
-        place, stale = 0, False
-        unconfirmed: list[tuple[Call, Answer]] = []
-        try:
-            async with asyncio.timeout(OPERATION):
-                if not connection.is_connected:
-                    await connection.connect()
-                await connection.send_packed_command(self._packed(batch), check_health=False)
-                for call in batch:
-                    if call.asking:
-                        await _read(connection)
-                    answer = await _read(connection)
-                    place += 1
-                    stale = stale or (isinstance(answer, Refusal) and answer.kind == "READONLY")
-                    if call.confirm:
-                        unconfirmed.append((call, answer))
-                    else:
-                        call.answer(answer)
-                if unconfirmed:
-                    replicas = await _read(connection)
-                    for call, answer in unconfirmed:
-                        call.answer((answer, replicas))
-            if stale:  # the name may lead to another server by now, which only a new connection finds
-                await _drop(connection)
-        except (RedisError, OSError, EOFError) as fault:  # asyncio's TimeoutError is an OSError
-            await _drop(connection)
-            why = "no answer in time" if isinstance(fault, TimeoutError) and not str(fault) else str(fault)
-            lost = Lost(f"{type(fault).__name__}: {why}", refused=isinstance(fault, AuthenticationError | AuthorizationError))
-            for call in (*(call for call, _ in unconfirmed), *batch[place:]):
-                call.answer(lost)
-            if isinstance(fault, TimeoutError | TimedOut):
-                self._fail(str(lost))  # who is behind has waited as long: batch after batch would make that a multiple
-        except BaseException:
-            for call in (*(call for call, _ in unconfirmed), *batch[place:]):
-                call.answer(Lost("the connection is closed"))
-            raise
+    # ---------------------------------------------------------------------------------------------------------- answer
 
-    @staticmethod
-    def _packed(batch: list[Call]) -> list[bytes]:
-        """Return a batch as it is sent. One WAIT behind it covers all that is to be confirmed: each would take the whole time."""
-        parts: list[bytes] = []
-        for call in batch:
-            if call.asking:
-                parts.append(ASKING)
-            parts.append(call.data)
-        if confirm := max(call.confirm for call in batch):
-            parts.append(packed("WAIT", 1, confirm))
-        return parts
+    def _told(self, found: Answer) -> None:
+        """Hand an answer over to who has asked; an error of the server's is a value."""
+        if not self._asked:
+            if self._line is not None:
+                self._line.end("ProtocolError: an answer to nothing")
+            return
+        _, call = self._asked.popleft()
+        if call == "WAIT":  # how many replicas have what was sent before it
+            confirmed, self._unconfirmed = self._unconfirmed, []
+            for each, answer in confirmed:
+                each.answer((answer, found))
+        elif call is not None:
+            if type(found) is hiredis.ReplyError:
+                found = Refusal(str(found))
+                # the name may lead to another server by now, which only a new connection finds
+                self._stale = self._stale or found.kind == "READONLY"
+            if call.confirm:
+                self._unconfirmed.append((call, found))
+            else:
+                call.answer(found)
+        if not self._asked:
+            if self._stale and self._line is not None:
+                self._line.end("READONLY")
+            elif self._queue:
+                self._send()
 
+    def _look(self) -> None:
+        """See that no answer is overdue."""
+        self._watch = None
+        if not self._asked:
+            return
+        due = self._asked[0][0]
+        if due > self._loop.time():
+            self._watch = self._loop.call_at(due, self._look)
+        elif self._line is not None:
+            self._fail("TimeoutError: no answer in time")  # who is behind has waited as long
+            self._line.end("TimeoutError: no answer in time")
 
-async def _read(connection: AbstractConnection) -> Answer:
-    """Read one answer; an error of the server's is a value, one of the connection's is raised."""
-    try:
-        return cast("Answer", await connection.read_response(disable_decoding=True, disconnect_on_error=False))
-    except Broken:
-        raise
-    except ResponseError as refusal:
-        return Refusal(refusal)
-
-
-async def _drop(connection: AbstractConnection) -> None:
-    with contextlib.suppress(RedisError, OSError):
-        await connection.disconnect(nowait=True)
+    def _ended(self, line: Line, why: str) -> None:
+        """The connection has broken: what was asked on it may or may not have happened."""
+        if line is not self._line:
+            return
+        if not line.gone.done():
+            self._leaving.add(line.gone)
+            line.gone.add_done_callback(self._leaving.discard)
+        self._line, self._stale = None, False
+        asked, self._asked = self._asked, deque()
+        unconfirmed, self._unconfirmed = self._unconfirmed, []
+        for call in (*(call for call, _ in unconfirmed), *(call for _, call in asked)):
+            if isinstance(call, Call):
+                call.answer(Lost(why))
+        self._send()
 
 
 class Link:
     """All connections of a node to one server. `connect` gives a connection that is not open yet."""
 
     def __init__(self, connect: Callable[[], AbstractConnection], name: str) -> None:
-        self._lanes = {lane: Lane(connect, size, f"redis {lane} {name}") for lane, size in LANES.items()}
+        self._lanes = {lane: Lane(connect, f"redis {lane} {name}", alone=lane == "confirm") for lane in LANES}
 
     def put(self, call: Call, lane: str = "main") -> None:
         """Send a command on a lane."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
-from ..actors.ids import root_of
+from ..actors.ids import ROOT_LENGTH, root_of
 from . import base
-from .base import ClaimBy, Mail, NewTurn, Op, Token
+from .base import Mail, Mode, NewTurn, Op, Token
 from .redis_keys import Keys
 
 Arg: TypeAlias = str | bytes | int
 Script: TypeAlias = tuple[str, list[str], list[Arg]]
+
+encode = msgspec.msgpack.Encoder().encode
 
 
 def text(value: str | None) -> str:
@@ -21,32 +23,33 @@ def text(value: str | None) -> str:
     return "" if value is None else value
 
 
-def claim_args(by: ClaimBy | None) -> list[Arg]:
-    """Pack a claim."""
-    if by is None:
-        return [""]
-    agents: list[Arg] = [-1] if by.agents is None else [len(by.agents), *by.agents]
-    return [by.activation, by.node, by.lease_ms, by.schema, by.tail, by.batch, *agents]
+def mail_head(mail: Mail) -> tuple[str | None, ...]:
+    """Return what of mail is told in a list; its body stands behind it."""
+    return mail.message_id, mail.command_id, mail.wait_id
 
 
-def mail_args(mail: Mail) -> list[Arg]:
-    """Pack mail."""
-    return [mail.message_id, text(mail.command_id), text(mail.wait_id), mail.body]
+def new_head(new: NewTurn) -> tuple[str | int | None, ...]:
+    """Return what of a new turn is told in a list."""
+    return (
+        *(new.turn, new.parent, new.agent, new.agent_version, new.conversation, new.tenant, new.digest, new.schema, new.status),
+        *(new.wake, len(new.messages.bodies), new.events.count),
+    )
 
 
-def new_args(new: NewTurn) -> list[Arg]:
-    """Pack a new turn."""
-    return [
-        *(new.turn, text(new.parent), new.agent, new.agent_version, text(new.conversation), text(new.tenant)),
-        *(new.digest, new.schema, new.status, "" if new.wake is None else new.wake, new.snapshot),
-        *counted([body] for body in new.messages.bodies),
-        *(new.events.count, new.events.body),
-    ]
+def new_bodies(new: NewTurn) -> list[Arg]:
+    """Return what stands behind the list."""
+    events = (batch(new.events, 0),) if new.events.count else ()
+    return [new.snapshot, *new.messages.bodies, *events]
 
 
 def wait_row(row: base.WaitRow) -> bytes:
-    """Encode a row; its id stands before it in the list."""
-    return msgspec.msgpack.encode(msgspec.structs.replace(row, id=""))
+    """Return an open wait as it is stored: its id stands before it."""
+    return row.id.encode() + b"\0" + encode(("", row.kind, row.created, row.body, row.agent, row.tenant, row.assignee))
+
+
+def batch(events: base.Events, epoch: int) -> bytes:
+    """Return events as they are stored."""
+    return b"%d\0%d\0%d\0%b" % (events.at + 1, events.count, epoch, events.body)
 
 
 def token_args(token: Token) -> list[Arg]:
@@ -54,43 +57,36 @@ def token_args(token: Token) -> list[Arg]:
     return [token.activation, token.epoch]
 
 
-def counted(rows: Iterable[Sequence[Arg]]) -> list[Arg]:
-    """Flatten rows behind their number."""
-    flat: list[Arg] = [0]
-    for count, row in enumerate(rows, 1):
-        flat += row
-        flat[0] = count
-    return flat
-
-
 def create(keys: Keys, op: base.Create, others: Sequence[str] = ()) -> Script:
     """Pack a Create; what it supersedes has to be named."""
-    turn = op.new.turn
-    names = keys.head(turn, "open", "queue") + keys.turn(turn, "tidshe")
-    args = new_args(op.new) + claim_args(op.claim)
-    if op.when_busy == "queue":
-        args += ["queue", op.room]
-    elif op.when_busy == "supersede":
-        args += ["supersede", op.cause, len(others), *others]
-        names += [key for other in others for key in keys.turn(other, "t")]
-    return "create", names, args
+    new, turn = op.new, op.new.turn
+    names = keys.head(turn) + keys.turn(turn)[:-1]
+    head: list[Any] = [new_head(new), op.claim]
+    if new.conversation is not None:
+        names += keys.partition(turn, "open", "queue")
+        if op.when_busy == "queue":
+            head += ["queue", op.room]
+        elif op.when_busy == "supersede":
+            head += ["supersede", op.cause, others]
+            names += [key for other in others for key in keys.turn(other, "t")]
+    return "create", names, [encode(head), *new_bodies(new)]
 
 
 def deliver(keys: Keys, op: base.Deliver) -> Script:
     """Pack a Deliver."""
-    names = keys.head(op.turn) + keys.tree(op.turn, "ry") + keys.turn(op.turn, "tidsh")
-    return "deliver", names, [op.turn, op.cap, int(op.runtime), *mail_args(op.mail), *claim_args(op.claim)]
+    names = keys.head(op.turn) + keys.turn(op.turn)[:5] + keys.tree(op.turn, "ry")
+    return "deliver", names, [encode((op.turn, op.cap, op.runtime, mail_head(op.mail), op.claim)), op.mail.body]
 
 
 def cancel(keys: Keys, op: base.Cancel) -> Script:
     """Pack a Cancel."""
-    names = keys.head(op.turn, "queue") + keys.turn(op.turn, "tidsh")
-    return "cancel", names, [op.turn, op.cause, *claim_args(op.claim)]
+    names = keys.head(op.turn, "queue") + keys.turn(op.turn)[:5]
+    return "cancel", names, [encode((op.turn, op.cause, op.claim))]
 
 
 def claim(keys: Keys, op: base.Claim) -> Script:
     """Pack a Claim."""
-    return "claim", keys.head(op.turn) + keys.turn(op.turn, "tidsh"), [op.turn, *claim_args(op.by)]
+    return "claim", keys.head(op.turn) + keys.turn(op.turn)[:5], [encode((op.turn, op.by))]
 
 
 def renew(keys: Keys, op: base.Renew) -> Script:
@@ -110,37 +106,79 @@ def heir_keys(keys: Keys, turn: str, heirs: Sequence[str]) -> list[str]:
 
 def save(keys: Keys, op: base.Save, heirs: Sequence[str] = ()) -> Script:
     """Pack a Save; at the end of a root, who may be next in its conversation has to be named."""
-    turn = op.turn
-    names = keys.head(turn, "waits", "open", "over", "parked") + keys.tree(turn, "rykt") + keys.turn(turn)
+    turn, messages, events, ends = op.turn, op.messages, op.events, op.mode is Mode.END
+    names = keys.head(turn) + keys.turn(turn)
+    names += names[5:6] if len(turn) == ROOT_LENGTH else keys.tree(turn, "t")
+    args: list[Arg] = [b"", op.snapshot]
+    if ends:
+        args.append(op.closing)
+    args += messages.bodies
+    if events.count:
+        args.append(batch(events, op.token.epoch))
+    beside = others = memory = None
+    if op.consumed or op.receipts or op.replies or op.closed or op.opened:
+        receipts = [(row.wait_id, row.command_id, row.call_key) for row in op.receipts]
+        replies, opened = [row.message_id for row in op.replies], [(row.id, row.created) for row in op.opened]
+        beside = (op.consumed, receipts, replies, op.closed, opened)
+        args += [row.body for row in op.receipts]
+        args += [row.body for row in op.replies]
+        args += [wait_row(row) for row in op.opened]
+    remembers = op.memory and op.conversation is not None
+    if ends or beside is not None or op.create or op.deliver or op.cancel or remembers:
+        names += keys.partition(turn, "waits") + keys.tree(turn, "ry")
+    if ends or op.create or op.deliver or op.cancel or remembers:
+        names += keys.partition(turn, "over", "parked", "open") + keys.tree(turn, "k")
+    if op.create or op.deliver or op.cancel:
+        others = _others(keys, op, names, args)
+    if remembers and op.conversation is not None:
+        names += keys.head_of_conversation(op.conversation, "relay")[-1:] + keys.conversation(op.conversation, "mox")
+        memory = (op.conversation, op.relay, [(row.id, "1" if row.shown else "0") for row in op.memory])
+        args += [row.body for row in op.memory]
+    if ends and len(turn) == ROOT_LENGTH:
+        names += heir_keys(keys, turn, heirs)
+    args[0] = encode(
+        (
+            *(
+                turn,
+                op.token.activation,
+                op.token.epoch,
+                op.version,
+                op.save_id,
+                op.mode,
+                op.lease_ms,
+                op.wake,
+                op.schema,
+                op.status,
+            ),
+            *(
+                op.progress,
+                op.ack_cancel,
+                ",".join(map(str, op.usage)),
+                op.retention_ms,
+                op.batch,
+                messages.at,
+                len(messages.bodies),
+            ),
+            *(events.at, events.count, beside, others, memory, heirs),
+        )
+    )
+    return "save", names, args
+
+
+def _others(keys: Keys, op: base.Save, names: list[str], args: list[Arg]) -> tuple[Any, ...]:
+    """Pack what a Save does to other turns of the tree."""
     for new in op.create:
-        names += keys.turn(new.turn, "tidshe")
-    for target, _ in op.deliver:
-        names += keys.turn(target, "tid")
+        names += keys.turn(new.turn)[:-1]
+        args += new_bodies(new)
+    for target, mail in op.deliver:
+        names += keys.turn(target)[:3]
+        args.append(mail.body)
     if op.cancel:
-        names += keys.partition(turn, "queue")
+        names += keys.partition(op.turn, "queue")
         for target, _ in op.cancel:
             names += keys.turn(target, "t")
-    args: list[Arg] = [
-        *(turn, *token_args(op.token), op.version, op.save_id, op.mode.value, op.lease_ms),
-        *("" if op.wake is None else op.wake, op.schema, op.status, op.snapshot, int(op.progress), int(op.ack_cancel)),
-        *(",".join(map(str, op.usage)), op.closing, op.retention_ms, op.batch, op.messages.at, op.events.at),
-        *(len(op.messages.bodies), *op.messages.bodies, op.events.count, op.events.body),
-        *(len(op.consumed), *op.consumed),
-        *counted([row.wait_id, text(row.command_id), text(row.call_key), row.body] for row in op.receipts),
-        *counted([row.message_id, row.body] for row in op.replies),
-        *(len(op.closed), *op.closed),
-        *counted([row.id, row.created, wait_row(row)] for row in op.opened),
-        *counted(new_args(new) for new in op.create),
-        *counted([target, *mail_args(mail)] for target, mail in op.deliver),
-        *counted(op.cancel),
-    ]
-    if op.memory and op.conversation is not None:
-        names += keys.head_of_conversation(op.conversation, "relay")[-1:] + keys.conversation(op.conversation, "mox")
-        args += [op.conversation, int(op.relay), *counted([row.id, int(row.shown), row.body] for row in op.memory)]
-    if op.mode is base.Mode.END and turn == root_of(turn):
-        names += heir_keys(keys, turn, heirs)
-        args += [*heirs, len(heirs)]
-    return "save", names, args
+    delivered = [(target, mail_head(mail)) for target, mail in op.deliver]
+    return [new_head(new) for new in op.create], delivered, op.cancel
 
 
 def abandon(keys: Keys, op: base.Abandon) -> Script:
@@ -176,7 +214,9 @@ def discard(keys: Keys, op: base.Discard, parent: str | None, heirs: Sequence[st
         return "park", names + heir_keys(keys, op.turn, heirs), [*args, "", *heirs, len(heirs)]
     if parent is None or op.notify is None:
         return "park", names, [*args, ""]
-    return "park", names + keys.turn(parent, "tid"), [*args, parent, *mail_args(op.notify)]
+    mail = op.notify
+    told: list[Arg] = [mail.message_id, text(mail.command_id), text(mail.wait_id), mail.body]
+    return "park", names + keys.turn(parent, "tid"), [*args, parent, *told]
 
 
 def drop(keys: Keys, turns: Sequence[str], later_ms: int) -> Script:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from hashlib import sha1
 from importlib import resources
 from typing import final
@@ -11,15 +13,7 @@ NAMES = (
     *("look", "find", "events", "page", "beat", "format"),
     *("remember", "recall", "waiting", "relayed", "forget", "note"),
 )
-ALONE = {"beat", "format"}  # need nothing of the prelude
 SHARED = ("clock", "prelude", "queues", "memories")
-_WITH = {
-    "create": ("queues",),
-    "cancel": ("queues",),
-    "park": ("queues",),
-    "save": ("queues", "memories"),
-    "remember": ("memories",),
-}
 # The numbers of statuses in the index of turns, where they are stored: a new one goes to the end. 0 is one that is not known here.
 _STATUSES = (
     *("READY", "RUNNING", "WAITING_FOR_USER", "WAITING_FOR_APPROVAL", "WAITING_FOR_CHILD", "RETRY_SCHEDULED", "IN_DOUBT"),
@@ -29,19 +23,45 @@ CODES = {status: code for code, status in enumerate(_STATUSES, 1)}
 
 _LUA = resources.files("turnhold.store") / "lua"
 _TEXTS = {name: (_LUA / f"{name}.lua").read_text() for name in (*SHARED, *NAMES)}  # read here, not on a loop
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_PART = re.compile(r"^local (?:function )?([\w, ]+?)(?: =|\(|$)", re.MULTILINE)
+
+
+def _plain(text: str) -> str:
+    """Return a script without comments, blank lines and indentation: a server reads it once, but who asks for it is waiting."""
+    lines = (re.sub(r"^\s*--.*|\s--[^'\"]*$", "", line).strip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+def _parts(text: str) -> Iterable[tuple[frozenset[str], str]]:
+    """Return what a file declares at its top level, each with the names it declares."""
+    starts = [found.start() for found in _PART.finditer(text)]
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        part = text[start:end]
+        found = _PART.match(part)
+        assert found is not None
+        yield frozenset(_WORD.findall(found[1])), _plain(part)
+
+
+_CODES = f"local CODES = {{{', '.join(f'{status} = {code}' for status, code in CODES.items())}}}"
+_PARTS = [part for text in (_CODES, *(_TEXTS[name] for name in SHARED[1:])) for part in _parts(text)]
+
+
+def _with_parts(script: str) -> str:
+    """Return a script behind the shared parts that it needs, and no other: each takes time in every run."""
+    wanted, chosen = set(_WORD.findall(script)), list[str]()
+    for names, part in reversed(_PARTS):  # a part needs only what stands before it
+        if names & wanted:
+            wanted.update(_WORD.findall(part))
+            chosen.append(part)
+    return "\n".join([*reversed(chosen), script])
 
 
 @final
 class Scripts:
-    """All scripts; before each stand the lines that say what the time is, the codes of statuses, and what scripts share."""
+    """All scripts; before each stand the lines that say what the time is, and what it needs of what scripts share."""
 
     def __init__(self, clock: str | None = None) -> None:
-        first = _TEXTS["clock"] if clock is None else clock
-        codes = f"local CODES = {{{', '.join(f'{status} = {code}' for status, code in CODES.items())}}}"
-
-        def parts(name: str) -> list[str]:
-            shared = [] if name in ALONE else [codes, _TEXTS["prelude"], *(_TEXTS[one] for one in _WITH.get(name, ()))]
-            return [first, *shared, _TEXTS[name]]
-
-        self.sources = {name: "\n".join(parts(name)) for name in NAMES}
+        first = _plain(_TEXTS["clock"]) if clock is None else clock
+        self.sources = {name: f"{first}\n{_with_parts(_plain(_TEXTS[name]))}" for name in NAMES}
         self.digests = {name: sha1(source.encode()).hexdigest() for name, source in self.sources.items()}  # noqa: S324 - Redis names scripts so

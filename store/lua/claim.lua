@@ -1,9 +1,9 @@
 -- CLAIM a turn that may run.
 -- KEYS: 1 wake, 2 leases, 3 turns, 4 bell, 5 news, 6 to 10 the turn's t i d s h
--- ARGV: turn, ClaimBy (see prelude.lua)
+-- ARGV: 1 a list (msgpack): turn, claim (see prelude.lua)
 -- Replies: GONE | HELD node | NOT_DUE wake | TOO_NEW schema | UNKNOWN agent version | CLAIMED … (see create.lua)
 local key = keys_of_turn(6)
-local id, by = arg(), claim_by()
+local id, by = unpack(cmsgpack.unpack(ARGV[1]))
 local turn = read(key.t)
 if not turn or turn.state == 'T' then
   call('ZREM', WAKE, id)

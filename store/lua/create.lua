@@ -1,28 +1,31 @@
 -- CREATE a root turn, and own it at once where a claim is given and fits.
--- KEYS: 1 wake, 2 leases, 3 turns, 4 bell, 5 news, 6 open, 7 queue, 8 to 13 the turn's t i d s h e, then t of each turn named
--- ARGV: NewTurn, ClaimBy (see prelude.lua), then, unless a busy conversation refuses: 'queue', room
---       | 'supersede', cause, turns with their number before them
+-- KEYS: 1 wake, 2 leases, 3 turns, 4 bell, 5 news, 6 to 11 the turn's t i d s h e; with a conversation 12 open, 13 queue, then t of
+--       each turn named
+-- ARGV: 1 a list (msgpack): NewTurn, claim (see prelude.lua), then, unless a busy conversation refuses: 'queue', room
+--       | 'supersede', cause, turns named; then the bodies of NewTurn
 -- Replies: EXISTS | REUSED | BUSY turn queued | CREATED now | QUEUED now
 --          | GROWN turns[] (these are open or queued, and not all of them were named: nothing was done)
 --          | CLAIMED epoch version schema snapshot now mail[] cancel crashes tail[] messages events quarantined
-local key, new, by = keys_of_turn(8), new_turn(), claim_by()
+local head, key = cmsgpack.unpack(ARGV[1]), keys_of_turn(6)
+place = 1
+local new, by = new_turn(head[1]), head[2]
 local digest = call('HGET', key.t, 'dg')
 if digest then
-  if digest ~= new.dg then return {'REUSED'} end
+  if digest ~= new.digest then return {'REUSED'} end
   local turn = read(key.t)
   if by and turn.owner == by.activation then return own(key, turn, new.id, by) end
   return {'EXISTS'}
 end
-if new.cv ~= '' and call('HSETNX', KEYS[6], new.cv, new.id) == 0 then
-  local open, how, line = call('HGET', KEYS[6], new.cv), arg(), queues(KEYS[7])
+if new.conversation and call('HSETNX', KEYS[12], new.conversation, new.id) == 0 then
+  local open, how, line = call('HGET', KEYS[12], new.conversation), head[3], queues(KEYS[13])
   if not how then return {'BUSY', open, 0} end
   if how == 'queue' then
-    local count = line.count(new.cv)
-    if count >= num() then return {'BUSY', open, count} end
+    local count = line.count(new.conversation)
+    if count >= head[4] then return {'BUSY', open, count} end
   else
-    local cause, named = arg(), {}
-    for n, id in ipairs(args()) do named[id] = KEYS[13 + n] end
-    local others = line.first(new.cv, -1)
+    local cause, named = head[4], {}
+    for n, id in ipairs(head[5]) do named[id] = KEYS[13 + n] end
+    local others = line.first(new.conversation, -1)
     table.insert(others, 1, open)
     for _, id in ipairs(others) do
       if not named[id] then return {'GROWN', others} end
@@ -37,7 +40,7 @@ if new.cv ~= '' and call('HSETNX', KEYS[6], new.cv, new.id) == 0 then
     end
   end
   add(key, new)
-  line.enter(new.cv, key.t, new.id)
+  line.enter(new.conversation, key.t, new.id)
   return {'QUEUED', now}
 end
 local turn = add(key, new)

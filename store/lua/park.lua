@@ -27,7 +27,11 @@ if what == 'revive' then
   return {'DONE'}
 end
 local status, retention, closing, parent = arg(), num(), arg(), optional()
-local estate = KEYS[11] == key.t and estate_of(KEYS[8], key.t, id)
+local named = {}
+if KEYS[11] == key.t then
+  for n = 1, tonumber(ARGV[#ARGV]) do named[n] = ARGV[#ARGV - 1 - tonumber(ARGV[#ARGV]) + n] end
+end
+local estate = KEYS[11] == key.t and estate_of(KEYS[8], key.t, id, named)
 if estate and estate.unnamed then return {'NEXT', estate.unnamed} end
 call('HSET', key.t, 'ss', status, 'upd', int(now))
 index_status(id, status, turn.created)
@@ -37,5 +41,5 @@ local beside = {parked = KEYS[6], waits = KEYS[7], over = KEYS[9], replies = KEY
 finish(key, turn, beside, id, closing, retention)
 if estate then estate.settle() end
 ring_saved(id, turn.version, turn.events)
-if parent and call('HGET', key.t, 'pa') == parent then send(keys_of_turn(19), parent, mail_of()) end
+if parent and call('HGET', key.t, 'pa') == parent then send(keys_of_turn(19), parent, mail_of({arg(), optional(), optional()})) end
 return {'DONE'}

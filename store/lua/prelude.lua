@@ -1,5 +1,8 @@
--- What the scripts share. The loader puts clock.lua, the codes of statuses (CODES) and this file before each of them, and
--- queues.lua and memories.lua before those that need them.
+-- What the scripts share. Before each script the loader puts clock.lua, and of the codes of statuses (CODES), of this file, of
+-- queues.lua and of memories.lua those parts whose names it uses: making a function takes time in every run, needed or not.
+--
+-- What is short is told in one list, packed by msgpack, which is the first of ARGV: to take one apart costs less than many ARGV.
+-- What is not text stands behind it.
 --
 -- Every key of a script carries the tag {ns:pp} of one partition, so all are in one slot. KEYS 1 to 5 are always:
 --   wake    zset  turn -> ms from which it may be claimed; only turns without an owner
@@ -54,26 +57,15 @@ local function keys_of_turn(first)
           e = KEYS[first + 5], w = KEYS[first + 6]}
 end
 
--- ClaimBy as ARGV: activation ('' no claim, nothing follows), node, lease_ms, schema, tail, batch,
--- number of agents (-1 any), agents
-local function claim_by()
-  local by = {activation = optional()}
-  if not by.activation then return nil end
-  by.node, by.lease, by.schema, by.tail, by.batch = arg(), num(), num(), num(), num()
-  local count = num()
-  if count >= 0 then by.agents = {} end
-  for _ = 1, count do by.agents[arg()] = true end
-  return by
-end
-
+-- A claim is nil, or what ClaimBy holds, by its names; no `agents` means any.
 local function read(key)
   local v = call('HMGET', key, 'st', 'own', 'nd', 'ep', 'lu', 'v', 'sid', 'sc', 'ev', 'ss', 'cx', 'ca', 'cr', 'q', 'cre',
-                 'us', 'qd')
+                 'us', 'qd', 'su')
   if not v[1] then return nil end
   return {state = v[1], owner = v[2] ~= '' and v[2], node = v[3] ~= '' and v[3], epoch = tonumber(v[4] or 0),
           lease = tonumber(v[5] or 0), version = tonumber(v[6]), save_id = v[7], schema = tonumber(v[8]),
           events = tonumber(v[9]), status = v[10], cancel = v[11], acked = v[12], crashes = tonumber(v[13] or 0),
-          quarantine = v[14], created = tonumber(v[15]), usage = v[16] or '0,0,0,0', queued = v[17]}
+          quarantine = v[14], created = tonumber(v[15]), usage = v[16] or '0,0,0,0', queued = v[17], total = v[18] or '0,0,0,0'}
 end
 
 local function shows(turn, activation, epoch) return turn.owner == activation and turn.epoch == epoch end
@@ -84,7 +76,11 @@ local function runs(by, key, turn)
   if turn.schema > by.schema then return false end
   if not by.agents or turn.cancel or turn.acked then return true end -- to end it needs no agent
   local agent = call('HMGET', key, 'ag', 'av')
-  return by.agents[agent[1] .. '@' .. agent[2]] == true
+  local name = agent[1] .. '@' .. agent[2]
+  for _, known in ipairs(by.agents) do
+    if known == name then return true end
+  end
+  return false
 end
 
 -- Sharded channels are declared as KEYS: every message stays in the slot of its partition.
@@ -107,34 +103,37 @@ local function ring(key, turn, id)
 end
 
 local function index_status(id, status, created)
-  call('ZADD', TURNS, int((CODES[status] or 0) * 1e13 + created), id)
+  call('ZADD', TURNS, (CODES[status] or 0) * 1e13 + created, id)
 end
 
-local function push(key, list)
-  for first = 1, #list, 1000 do call('RPUSH', key, unpack(list, first, math.min(first + 999, #list))) end
+-- Appends the next `count` of ARGV to a list.
+local function push(key, count)
+  local first = place + 1
+  place = place + count
+  for n = first, place, 1000 do call('RPUSH', key, unpack(ARGV, n, math.min(n + 999, place))) end
 end
 
--- NewTurn as ARGV: turn, parent, agent, version, conversation, tenant, digest, schema, status, wake, snapshot,
--- number of messages, messages, number of events, their body
-local function new_turn()
-  local new = {id = arg(), fields = {'st', 'S', 'v', '0', 'ep', '0', 'cre', int(now), 'upd', int(now)}}
-  for _, name in ipairs({'pa', 'ag', 'av', 'cv', 'tn', 'dg', 'sc', 'ss'}) do
-    local value = arg()
-    new[name] = value
-    if value ~= '' then new.fields[#new.fields + 1] = name new.fields[#new.fields + 1] = value end
-  end
-  new.wake, new.snapshot, new.messages, new.events, new.body = tonumber(arg()), arg(), args(), num(), arg()
-  return new
+-- NewTurn: turn, parent, agent, agent_version, conversation, tenant, digest, schema, status, wake, number of messages, number of
+-- events; its bodies are snapshot, messages, and, if there are any, a batch of events
+local function new_turn(it)
+  return {id = it[1], parent = it[2], agent = it[3], agent_version = it[4], conversation = it[5], tenant = it[6], digest = it[7],
+          schema = it[8], status = it[9], wake = it[10], messages = it[11], events = it[12],
+          last = place + 1 + it[11] + (it[12] > 0 and 1 or 0)}
 end
 
 local function add(key, new)
-  call('HSET', key.t, 'ev', int(new.events), unpack(new.fields))
-  call('SET', key.s, new.snapshot)
+  local fields = {'ev', new.events, 'st', 'S', 'v', 0, 'ep', 0, 'cre', now, 'upd', now, 'ag', new.agent, 'av', new.agent_version,
+                  'dg', new.digest, 'sc', new.schema, 'ss', new.status}
+  if new.parent then fields[#fields + 1] = 'pa' fields[#fields + 1] = new.parent end
+  if new.conversation then fields[#fields + 1] = 'cv' fields[#fields + 1] = new.conversation end
+  if new.tenant then fields[#fields + 1] = 'tn' fields[#fields + 1] = new.tenant end
+  call('HSET', key.t, unpack(fields))
+  call('SET', key.s, arg())
   push(key.h, new.messages)
-  if new.events > 0 then call('RPUSH', key.e, '1\0' .. int(new.events) .. '\0' .. '0\0' .. new.body) end
-  index_status(new.id, new.ss, now)
-  return {state = 'S', owner = false, node = false, epoch = 0, version = 0, schema = tonumber(new.sc),
-          events = new.events, status = new.ss, crashes = 0, created = now}
+  if new.events > 0 then call('RPUSH', key.e, arg()) end
+  index_status(new.id, new.status, now)
+  return {state = 'S', owner = false, node = false, epoch = 0, version = 0, schema = new.schema,
+          events = new.events, status = new.status, crashes = 0, created = now}
 end
 
 local function rouse(key, turn, id)
@@ -155,12 +154,12 @@ local function due(id)
 end
 
 local function own(key, turn, id, by)
-  local lease = int(now + by.lease)
+  local lease = now + by.lease_ms
   if turn.owner == by.activation then -- its own claim, whose reply was lost
     call('HSET', key.t, 'lu', lease)
   else
     turn.epoch = math.max(turn.epoch + 1, now)
-    call('HSET', key.t, 'st', 'A', 'own', by.activation, 'nd', by.node, 'ep', int(turn.epoch), 'lu', lease)
+    call('HSET', key.t, 'st', 'A', 'own', by.activation, 'nd', by.node, 'ep', turn.epoch, 'lu', lease)
     call('ZREM', WAKE, id)
   end
   call('ZADD', LEASES, lease, id)
@@ -195,20 +194,16 @@ local function seen(key, message)
 end
 
 local function see(key, message)
-  call('ZREMRANGEBYSCORE', key.d, '-inf', int(now - SEEN_MS))
-  call('ZADD', key.d, 'NX', int(now), message)
+  call('ZREMRANGEBYSCORE', key.d, '-inf', now - SEEN_MS)
+  call('ZADD', key.d, 'NX', now, message)
   call('PEXPIRE', key.d, SEEN_MS)
 end
 
--- Mail as ARGV: message id, command id, wait id, body
-local function mail_of()
-  local mail = {id = arg(), command = arg(), wait = arg()}
-  mail.body = arg()
-  return mail
-end
+-- Mail: message id, command id, wait id; its body is the next of ARGV
+local function mail_of(it) return {id = it[1], command = it[2], wait = it[3], body = arg()} end
 
 local function post(key, mail)
-  call('RPUSH', key.i, mail.id .. NUL .. mail.command .. NUL .. mail.wait .. NUL .. int(now) .. NUL .. mail.body)
+  call('RPUSH', key.i, mail.id .. NUL .. (mail.command or '') .. NUL .. (mail.wait or '') .. NUL .. int(now) .. NUL .. mail.body)
   see(key, mail.id)
 end
 

@@ -70,12 +70,12 @@ local function queues(queue)
 end
 
 -- What the end of a root means for its conversation: nil where it is not the open turn of one; else what may have to be named
--- (`unnamed`), and `settle`. The last of ARGV are turns and their number, the last of KEYS `queue` and the record of each.
-local function estate_of(open, key, id)
+-- (`unnamed`), and `settle`. `ids` are the turns named; the last of KEYS are `queue` and the record of each.
+local function estate_of(open, key, id, ids)
   local conversation = call('HGET', key, 'cv')
   if not conversation or call('HGET', open, conversation) ~= id then return nil end
-  local count, named = tonumber(ARGV[#ARGV]), {}
-  for n = 1, count do named[ARGV[#ARGV - 1 - count + n]] = KEYS[#KEYS - count + n] end
+  local count, named = #ids, {}
+  for n, it in ipairs(ids) do named[it] = KEYS[#KEYS - count + n] end
   local line = queues(KEYS[#KEYS - count])
   local heir = line.heir(conversation, named, count)
   return {unnamed = heir and heir.unnamed, settle = function() line.promote(open, conversation, heir) end}
