@@ -40,17 +40,24 @@ def stored(bodies: Sequence[bytes], count: int) -> Sample:
 class PlainWriter:
     """A thread that puts rows into a table, all that are queued in one commit; no more than that."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, level: str = "full") -> None:
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[tuple[int, bytes, asyncio.Future[None]]] = deque()
+        self._queue: deque[tuple[int, bytes | None, asyncio.Future[bytes | None]]] = deque()
         self._changed = threading.Condition()
         self._open = True
         self._path = path
+        self._level = level
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
-    def put(self, key: int, body: bytes) -> asyncio.Future[None]:
-        waiter = self._loop.create_future()
+    def put(self, key: int, body: bytes) -> asyncio.Future[bytes | None]:
+        return self._ask(key, body)
+
+    def get(self, key: int) -> asyncio.Future[bytes | None]:
+        return self._ask(key, None)
+
+    def _ask(self, key: int, body: bytes | None) -> asyncio.Future[bytes | None]:
+        waiter: asyncio.Future[bytes | None] = self._loop.create_future()
         with self._changed:
             self._queue.append((key, body, waiter))
             self._changed.notify()
@@ -64,7 +71,7 @@ class PlainWriter:
 
     def _run(self) -> None:
         connection = sqlite3.connect(self._path, isolation_level=None)
-        for setting in ("journal_mode = WAL", "synchronous = FULL", "wal_autocheckpoint = 4000"):
+        for setting in ("journal_mode = WAL", f"synchronous = {self._level}", "wal_autocheckpoint = 4000"):
             connection.execute(f"PRAGMA {setting}")
         connection.execute("CREATE TABLE kept(key INTEGER PRIMARY KEY, body BLOB NOT NULL)")
         while True:
@@ -75,21 +82,27 @@ class PlainWriter:
                     break
                 jobs = list(self._queue)
                 self._queue.clear()
-            connection.execute("BEGIN IMMEDIATE")
-            connection.executemany("INSERT INTO kept VALUES (?, ?)", [(key, body) for key, body, _ in jobs])
-            connection.execute("COMMIT")
-            self._loop.call_soon_threadsafe(self._settle, [waiter for _, _, waiter in jobs])
+            if writes := [(key, body) for key, body, _ in jobs if body is not None]:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.executemany("INSERT INTO kept VALUES (?, ?)", writes)
+                connection.execute("COMMIT")
+            done = [(waiter, None if body is not None else self._read(connection, key)) for key, body, waiter in jobs]
+            self._loop.call_soon_threadsafe(self._settle, done)
         connection.close()
 
     @staticmethod
-    def _settle(waiters: Sequence[asyncio.Future[None]]) -> None:
-        for waiter in waiters:
-            waiter.set_result(None)
+    def _read(connection: sqlite3.Connection, key: int) -> bytes:
+        return connection.execute("SELECT body FROM kept WHERE key = ?", (key,)).fetchone()[0]
+
+    @staticmethod
+    def _settle(done: Sequence[tuple[asyncio.Future[bytes | None], bytes | None]]) -> None:
+        for waiter, body in done:
+            waiter.set_result(body)
 
 
-async def committed(path: Path, bodies: Sequence[bytes], count: int, width: int) -> Sample:
+async def committed(path: Path, bodies: Sequence[bytes], count: int, width: int, level: str) -> Sample:
     """The same bytes in as many round trips of a plain writer with the same group commit, `width` cycles at once."""
-    writer = PlainWriter(path)
+    writer = PlainWriter(path, level)
     trips, each = len(bodies) // count, count // width
     try:
         await writer.put(-1, b"")

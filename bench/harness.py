@@ -1,26 +1,48 @@
-"""What all scenarios share: interleaved repeats, medians with their spread, the table, and the words about the machine."""
+"""What all scenarios share: interleaved repeats, medians with their spread, the event loop, and the words about the machine."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import os
 import platform
 import shutil
 import sqlite3
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from .rows import Bar, Row, table
 from .servers import described
+
+__all__ = [
+    "Bar",
+    "Clock",
+    "Options",
+    "Row",
+    "Sample",
+    "Variant",
+    "folder",
+    "interleave",
+    "machine",
+    "median_rate",
+    "quantile",
+    "rate_row",
+    "resident",
+    "run",
+    "table",
+]
+LOOP = "TURNHOLD_BENCH_LOOP"  # in the environment, so that the processes of the bench have the same loop
 
 
 @dataclass(frozen=True)
@@ -54,29 +76,6 @@ class Sample:
         return self.count / max(self.cpu, 1e-9)
 
 
-@dataclass
-class Row:
-    """One line of the table: a median with its spread, beside the floor of the same run."""
-
-    scenario: str
-    what: str
-    value: float
-    unit: str
-    low: float | None = None
-    high: float | None = None
-    cpu: float | None = None
-    floor: float | None = None
-    bar: str = ""
-    note: str = ""
-    ratio: float | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.ratio = None if not self.floor else self.value / self.floor
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
 class Clock:
     """Wall and CPU time of a block."""
 
@@ -90,11 +89,14 @@ class Clock:
 Variant = Callable[[], Sample]
 
 
-def interleave(variants: dict[str, Variant], repeats: int) -> dict[str, list[Sample]]:
-    """Run every variant once a round, so that whatever slows the machine slows them all."""
+def interleave(variants: dict[str, Variant], repeats: int, fewer: Mapping[str, int] | None = None) -> dict[str, list[Sample]]:
+    """Run every variant once a round, so that whatever slows the machine slows them all; those in `fewer` in its first rounds."""
     samples: dict[str, list[Sample]] = {name: [] for name in variants}
-    for _ in range(repeats):
+    most = fewer or {}
+    for number in range(repeats):
         for name, variant in variants.items():
+            if number >= most.get(name, repeats):
+                continue
             gc.collect()
             samples[name].append(variant())
     return samples
@@ -127,10 +129,19 @@ def folder() -> Iterator[Path]:
 
 
 def run(work: Callable[[], Awaitable[Any]]) -> Any:
+    """Run a coroutine function on a new event loop of the kind that was asked for."""
+
     async def main() -> Any:
         return await work()
 
-    return asyncio.run(main())
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(main())
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if os.environ.get(LOOP) != "uvloop":
+        return None
+    return importlib.import_module("uvloop").new_event_loop
 
 
 def resident() -> int:
@@ -144,13 +155,28 @@ def resident() -> int:
     return used if sys.platform == "darwin" else used * 1024
 
 
+def commit() -> str:
+    """Return the commit that is measured; a star behind it says that the tree has changed since."""
+    try:
+        asked = ["git", "describe", "--always", "--dirty=*", "--exclude=*"]
+        done = subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
+
+
+def loop_named() -> str:
+    return f"uvloop {metadata.version('uvloop')}" if loop_factory() else "asyncio"
+
+
 def machine() -> dict[str, str]:
     """Say on what this runs, and how busy that was."""
     load = "unknown"
     if hasattr(os, "getloadavg"):
         load = f"{os.getloadavg()[0]:.1f}"
     return {
-        "date": datetime.now(UTC).date().isoformat(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit(),
         "python": platform.python_version(),
         "turnhold": metadata.version("turnhold"),
         "msgspec": metadata.version("msgspec"),
@@ -158,45 +184,7 @@ def machine() -> dict[str, str]:
         "server": described(),
         "redis-py": metadata.version("redis"),
         "system": f"{platform.system()} {platform.machine()}",
+        "loop": loop_named(),
         "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
         "load": load,
     }
-
-
-def number(value: float | None) -> str:
-    if value is None:
-        return ""
-    if value >= 10_000:
-        return f"{value / 1000:,.0f}k" if value < 1e6 else f"{value / 1e6:,.2f}M"
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.2f}" if value < 10 else f"{value:.1f}"
-
-
-HEAD = ("", "median", "unit", "spread", "per CPU s", "floor", "of floor", "goal", "")
-
-
-def table(rows: Sequence[Row]) -> str:
-    """Lay the lines out under one head, a title a scenario."""
-    cells: list[tuple[str, ...]] = [HEAD]
-    for row in rows:
-        spread = "" if row.low is None else f"{number(row.low)} .. {number(row.high)}"
-        ratio = "" if row.ratio is None else f"{row.ratio:.1%}" if row.ratio < 1 else f"{row.ratio:.1f} x"
-        cells.append((row.what, number(row.value), row.unit, spread, number(row.cpu), number(row.floor), ratio, row.bar, row.note))
-    widths = [max(len(line[at]) for line in cells) for at in range(len(HEAD))]
-    right = {1, 3, 4, 5, 6}
-
-    def line(words: tuple[str, ...]) -> str:
-        return "  ".join(
-            word.rjust(width) if at in right else word.ljust(width)
-            for at, (word, width) in enumerate(zip(words, widths, strict=True))
-        ).rstrip()
-
-    lines = [line(HEAD)]
-    scenario = ""
-    for row, words in zip(rows, cells[1:], strict=True):
-        if row.scenario != scenario:
-            scenario = row.scenario
-            lines += ["", scenario]
-        lines.append(line(words))
-    return "\n".join(lines)

@@ -9,7 +9,7 @@ from turnhold.actors.machine.messages import DeadlinePassed, Message
 from turnhold.runtime.mailbox import Mailbox
 from turnhold.runtime.world import World
 
-from .harness import Clock, Options, Row, Sample, interleave, median_rate, rate_row, run
+from .harness import Bar, Clock, Options, Row, Sample, interleave, median_rate, rate_row, run
 
 TITLE = "mailbox, in process"
 BURST = 100
@@ -28,8 +28,8 @@ def measure(options: Options) -> list[Row]:
         options.repeats,
     )
     return [
-        rate_row(TITLE, "tell", samples["tell"], "/s", floor=median_rate(samples["queue tell"]), bar="500k"),
-        rate_row(TITLE, "ask", samples["ask"], "/s", floor=median_rate(samples["queue ask"]), bar="80k"),
+        rate_row(TITLE, "tell", samples["tell"], "/s", floor=median_rate(samples["queue tell"]), bar=Bar(least=500_000)),
+        rate_row(TITLE, "ask", samples["ask"], "/s", floor=median_rate(samples["queue ask"]), bar=Bar(least=80_000)),
         rate_row(TITLE, "floor: asyncio.Queue, tell", samples["queue tell"], "/s"),
         rate_row(TITLE, "floor: asyncio.Queue, ask", samples["queue ask"], "/s"),
     ]

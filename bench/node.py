@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -13,8 +14,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from turnhold import Agent, ResumeCommand, Runtime, ToolContext, tool
+from turnhold.actors.turn import SCHEMA
+from turnhold.runtime.runtime import node_of
+from turnhold.store import base, codec
 
-from .harness import resident
+from .harness import resident, run
 from .work import ANSWER, INPUT, Model, suspended
 
 
@@ -75,11 +79,14 @@ class Process:
         assert self._open is not None, "not open"
         return self._open
 
-    async def open(self, url: str, **options: Any) -> None:
+    async def open(self, url: str, **options: Any) -> float:
+        """Open a Runtime; return the milliseconds until it is ready."""
         self._shop = Shop()
         agents = self._shop.agents if options.get("execute", True) else ()
         self._open = Runtime(url, agents=agents, **options)
+        begin = time.perf_counter()
         await self._open.__aenter__()
+        return (time.perf_counter() - begin) * 1000
 
     async def close(self) -> None:
         runtime, self._open = self._runtime, None
@@ -105,6 +112,28 @@ class Process:
             return sent
 
         return await many(len(turns), width, one)
+
+    async def delays(self, turns: list[tuple[str, str]]) -> list[float]:
+        """Approve one after the other; return how many milliseconds each took to end with its answer."""
+        found: list[float] = []
+        for turn in turns:
+            (sent,) = await self.answer([turn], 1)
+            found.append((time.monotonic() - sent) * 1000)
+        return found
+
+    async def weigh(self, count: int) -> float:
+        """Return the bytes that the state and the history of a live actor take, without an actor around them."""
+        node = node_of(self._runtime)
+        actor = next(iter(node.placement.actors.values()))
+        snapshot = codec.encode_state(actor.state, 1 << 20)
+        history = await node.call(base.ReadHistory(turn=actor.turn_id))
+        assert isinstance(history, base.Entries)
+        gc.collect()
+        before, kept = resident(), []
+        for _ in range(count):
+            state = codec.decode_state(actor.turn_id, SCHEMA, bytes(bytearray(snapshot)))
+            kept.append((state, codec.decode_entries(actor.turn_id, history.bodies)))
+        return (resident() - before) / count
 
     async def hold(self, count: int, width: int) -> list[str]:
         """Start turns whose tool does not end; return them when all tools have started."""
@@ -163,4 +192,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    run(main)

@@ -8,33 +8,34 @@ import statistics
 from turnhold import Runtime
 
 from . import servers
-from .harness import Clock, Options, Row, Sample, folder, interleave, run
+from .harness import Bar, Clock, Options, Row, Sample, Variant, folder, interleave, run
 from .work import ANSWER, Work
 
 TITLE = "one tool round"
-SHORT, LONG = 10, 200
+LENGTHS = (10, 50, 200, 1000)
+BAR = Bar(most_of_floor=1.3)
 
 
 def measure(options: Options) -> list[Row]:
-    """Measure both lengths on all stores."""
+    """Measure all lengths on all stores."""
     rows: list[Row] = []
     turns = options.pick(40, 2)
+    lengths = LENGTHS[::2] if options.quick else LENGTHS
     with folder() as path, contextlib.ExitStack() as stack:
         names = iter(range(1_000_000))
         urls = {"memory": lambda: "memory://", "sqlite full": lambda: f"sqlite:///{path}/{next(names)}.db"}
         if not servers.absent():
             urls["redis"] = stack.enter_context(servers.served()).fresh
         for store, url in urls.items():
-            samples = interleave(
-                {
-                    "short": lambda url=url: run(lambda: rounds(url(), SHORT, turns)),
-                    "long": lambda url=url: run(lambda: rounds(url(), LONG, max(1, turns * SHORT // LONG))),
-                },
-                options.pick(9, 1),
-            )
-            short, long = (statistics.median(1e6 / sample.cpu_rate for sample in samples[name]) for name in ("short", "long"))
-            rows.append(Row(TITLE, f"{store}, in a turn of {SHORT}", short, "us CPU"))
-            rows.append(Row(TITLE, f"{store}, in a turn of {LONG}", long, "us CPU", floor=short, bar="1.3 x"))
+            variants: dict[str, Variant] = {
+                f"{length}": lambda url=url, length=length: run(lambda: rounds(url(), length, max(1, turns * LENGTHS[0] // length)))
+                for length in lengths
+            }
+            samples = interleave(variants, options.pick(7, 1), {"1000": 3})
+            short, *others = [statistics.median(1e6 / sample.cpu_rate for sample in found) for found in samples.values()]
+            rows.append(Row(TITLE, f"{store}, in a turn of {lengths[0]}", short, "us CPU"))
+            for length, cost in zip(lengths[1:], others, strict=True):
+                rows.append(Row(TITLE, f"{store}, in a turn of {length:,}", cost, "us CPU", floor=short, bar=BAR))
     return rows
 
 

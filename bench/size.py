@@ -9,7 +9,7 @@ from pathlib import Path
 from turnhold import Runtime
 
 from . import servers
-from .harness import Options, Row, folder, run
+from .harness import Bar, Options, Row, folder, run
 from .plain_redis import Pipe, command
 from .servers import Server
 from .work import Work, suspended
@@ -26,13 +26,21 @@ def measure(options: Options) -> list[Row]:
         file = path / "turns.db"
         bytes_each, messages = run(lambda: on_disk(file, count))
         floor = plain(path / "plain.db", messages)
-    rows = [Row(TITLE, "sqlite", bytes_each, "bytes", floor=floor, bar="2,500", note=note)]
+    rows = [Row(TITLE, "sqlite", bytes_each, "bytes", floor=floor, bar=Bar(most=2500), note=note)]
     if not servers.absent():
         with servers.served() as server:
             bytes_each, messages = run(lambda: on_redis(server, options.pick(5000, 200)))
             floor = run(lambda: plain_on_redis(server, messages))
         rows.append(
-            Row(TITLE, "redis", bytes_each, "bytes", floor=floor, bar="3,000", note=f"{note}; see 'grown store' for more of them")
+            Row(
+                TITLE,
+                "redis",
+                bytes_each,
+                "bytes",
+                floor=floor,
+                bar=Bar(most=3000),
+                note=f"{note}; see the suspended turns in the store for more",
+            )
         )
     return rows
 

@@ -6,7 +6,7 @@ import random
 import time
 
 from . import servers
-from .harness import Options, Row
+from .harness import Bar, Options, Row
 from .nodes import Node, crew
 from .servers import Busy, Server
 
@@ -63,7 +63,7 @@ def renewals(server: Server, options: Options) -> list[Row]:
         turns = node("hold", count=count, width=200)
         time.sleep(lease / 3)
         loaded, after, wall = spent(server, node, lease)
-        used = node("used")
+        used, state = node("used"), node("weigh", count=count)
         assert used["live"] == count, "all of them live"
         node("release")
         while node("used")["live"]:
@@ -78,10 +78,11 @@ def renewals(server: Server, options: Options) -> list[Row]:
     rounds = calls / len({turn[:2] for turn in turns})  # a script renews the turns of one partition
     client, cpu = (loaded - quiet * part) / rounds, (after.cpu - before.cpu * part) / rounds
     script = (after.script_time - before.script_time * part) / rounds / count
-    what = f"{count:,} renewed once"
+    what, each = f"{count:,} renewed once", (used["memory"] - memory) / count
     return [
         Row(LIVE, f"{what}: the process's CPU", client * 1000, "ms", note=f"{client * 10:.2f} % of a core at lease 30 s"),
         Row(LIVE, f"{what}: the server's CPU", cpu / 1000, "ms", note=f"{cpu / 1e5:.2f} % of a core at lease 30 s"),
         Row(LIVE, "the server's time in the script", script, "us/lease", note=f"{rounds:.1f} renewals of all were seen"),
-        Row(LIVE, "memory of the process", (used["memory"] - memory) / count / 1024, "KiB/actor", bar="10"),
+        Row(LIVE, "memory of the process", each / 1000, "KB/actor", floor=state / 1000, note="its state and history alone"),
+        Row(LIVE, "memory beyond its state", (each - state) / 1000, "KB/actor", bar=Bar(most=10)),
     ]

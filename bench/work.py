@@ -14,7 +14,7 @@ from turnhold.store import base
 from turnhold.store.memory import MemoryStore
 from turnhold.store.memory_core import MemoryCore
 
-from .harness import Clock, Sample
+from .harness import Clock, Sample, run
 
 INPUT = "Please refund order O-1001, 25 dollars"
 ANSWER = "The order is refunded."
@@ -82,10 +82,13 @@ async def cycle(runtime: Runtime) -> None:
 
 
 async def cycles(url: str, count: int, width: int) -> Sample:
-    """Measure `count` approve cycles, `width` at once; every tool ran once, every answer is there."""
+    """Measure `count` approve cycles, `width` at once; every tool ran once, every answer is there.
+
+    Thousands at once keep the loop busy for long; on a machine that has other things to do it would lose a lease of SQLite's 10 s.
+    """
     work = Work()
-    async with Runtime(url, agents=[work.agent]) as runtime:
-        warm = max(8, width)
+    async with Runtime(url, agents=[work.agent], lease=60 if width > 1000 else None) as runtime:
+        warm = min(max(8, width), 64)
         await asyncio.gather(*[cycle(runtime) for _ in range(warm)])
         each, clock = count // width, Clock()
 
@@ -124,7 +127,7 @@ async def _recorded(count: int, once: Callable[[Runtime], Awaitable[Any]]) -> li
 
 def recorded(count: int, once: Callable[[Runtime], Awaitable[Any]] = cycle) -> list[tuple[base.Op, int]]:
     """The writes of real cycles, each of another turn, one after the other, with their times."""
-    return asyncio.run(_recorded(count, once))
+    return run(lambda: _recorded(count, once))
 
 
 def payloads(ops: Ops) -> list[bytes]:

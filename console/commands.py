@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -24,10 +25,21 @@ Command = Callable[[argparse.Namespace, Terminal], Coroutine[Any, Any, int]]
 def run(options: argparse.Namespace) -> int:
     """Run a command; an error of ours is one line on stderr."""
     try:
-        return asyncio.run(COMMANDS[options.command](options, Terminal()))
+        with asyncio.Runner(loop_factory=loop_of(options.command)) as runner:
+            return runner.run(COMMANDS[options.command](options, Terminal()))
     except (TurnholdError, TimeoutError) as error:
         print(f"turnhold: {error_text(error)}", file=sys.stderr)
         return 1
+
+
+def loop_of(command: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes a command's event loop: uvloop, where it is installed, for a server; the others are over before it pays."""
+    if command != "mcp":
+        return None
+    try:
+        return importlib.import_module("uvloop").new_event_loop
+    except ImportError:
+        return None
 
 
 def error_text(error: Exception) -> str:

@@ -24,9 +24,9 @@ settings.load_profile("default")
 
 
 @pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    """Async tests run on asyncio: the package knows no other loop."""
-    return "asyncio"
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    """Async tests run on asyncio, with its own loop or, where TURNHOLD_TEST_LOOP says so, with uvloop's."""
+    return "asyncio", {"use_uvloop": os.environ.get("TURNHOLD_TEST_LOOP") == "uvloop"}
 
 
 @pytest.fixture(autouse=True)

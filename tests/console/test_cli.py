@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import pytest
 
 from turnhold import MemoryMessage, Receipt, Status, Suspension, TurnView
 from turnhold.console.cli import main
+from turnhold.console.commands import loop_of
 from turnhold.models import call
 
 if TYPE_CHECKING:
@@ -259,6 +262,17 @@ def test_the_version(words: list[str], capsys: pytest.CaptureFixture[str]) -> No
     """Both ways to ask for it."""
     assert main(words) == 0
     assert capsys.readouterr().out.startswith("turnhold 0.")
+
+
+def test_a_server_runs_on_uvloop_where_that_is_installed() -> None:
+    """A server gains by it; what is over in a moment does not pay for its import."""
+    made = loop_of("mcp")
+
+    assert (made is not None) == (importlib.util.find_spec("uvloop") is not None)
+    if made is not None:
+        with contextlib.closing(made()) as loop:
+            assert type(loop).__module__.startswith("uvloop")
+    assert loop_of("turns") is None
 
 
 @pytest.mark.process
