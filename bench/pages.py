@@ -16,7 +16,7 @@ SHOWN = "docs/plots"
 STORES = {"memory": "memory", "sqlite full": "SQLite FULL", "sqlite normal": "SQLite NORMAL", "redis": "Redis"}
 DURABLE = ("memory", "sqlite full", "redis")
 COLOUR = dict(zip(STORES, (COLOURS[0], COLOURS[1], COLOURS[3], COLOURS[2]), strict=True))
-WIDTH, LEFT, RIGHT = 760, 190, 60
+WIDTH, LEFT, RIGHT = 760, 150, 130
 ROW = 24
 Drawn = Canvas | None
 
@@ -83,7 +83,7 @@ def delays(run: Run) -> Drawn:
     for store in DURABLE:
         median, late = (run.row(latency.TITLE, f"{store}, p{part}") for part in (50, 99))
         if median and late:
-            groups.append((STORES[store], [Mark.of("p50, p99", COLOUR[store], median, late["value"])]))
+            groups.append((STORES[store], [Mark.of("p50 and p99", COLOUR[store], median, late["value"])]))
     return rows_of(run, "From an answer to the end of the turn, one at a time, ms", groups, log=True)
 
 
@@ -139,13 +139,14 @@ def _row(canvas: Canvas, scale: Scale, mark: Mark, y: float, *, from_zero: bool)
     if mark.goal is not None:
         canvas.goal(scale(mark.goal), y)
     if mark.floor is not None:
-        canvas.dot(scale(mark.floor), y, INK if from_zero else mark.colour, hollow=True)
+        canvas.dot(scale(mark.floor), y, "#ffffff" if from_zero else mark.colour, hollow=True)
     if mark.high is not None:
         canvas.dot(scale(mark.high), y, mark.colour, radius=2.5)
     if not from_zero:
         canvas.dot(at, y, mark.colour)
-    right = max(scale(value) for value in mark.values)
-    canvas.text(right + 12, y + 4, short(mark.value), size=11)
+    canvas.text(WIDTH - RIGHT + 54, y + 4, short(mark.value), size=12, anchor="end", bold=True)
+    if mark.floor is not None:
+        canvas.text(WIDTH - RIGHT + 60, y + 4, f"floor {short(mark.floor)}", size=10, fill=SOFT)
 
 
 def _legend(canvas: Canvas, marks: Sequence[Mark], x: float, y: float) -> None:
@@ -154,12 +155,12 @@ def _legend(canvas: Canvas, marks: Sequence[Mark], x: float, y: float) -> None:
     x += 90
     if any(mark.high is not None for mark in marks):
         canvas.dot(x + 5, y - 4, INK, radius=2.5)
-        canvas.text(x + 14, y, "of a hundred the slowest", size=11)
-        x += 160
+        canvas.text(x + 14, y, "p99", size=11)
+        x += 60
     if any(mark.floor is not None for mark in marks):
         canvas.dot(x + 5, y - 4, INK, hollow=True)
         canvas.text(x + 16, y, "floor: the same bytes, nothing around them", size=11)
-        x += 258
+        x += 274
     if any(mark.goal is not None for mark in marks):
         canvas.goal(x + 5, y - 4)
         canvas.text(x + 16, y, "asked", size=11)
@@ -237,6 +238,7 @@ def _panel(canvas: Canvas, panel: Panel, top: float, high: float) -> None:
     for at, label in enumerate(panel.labels):
         if at % every == 0:
             canvas.text(left + at * step, bottom + 18, label, size=11, anchor="middle", fill=SOFT)
+    ends: list[tuple[float, float, str]] = []
     for store, line in panel.lines:
         points = [(left + at * step, scale(value)) for at, value in enumerate(line) if value is not None]
         if points:
@@ -244,7 +246,11 @@ def _panel(canvas: Canvas, panel: Panel, top: float, high: float) -> None:
             for x, y in points:
                 canvas.dot(x, y, COLOUR[store], radius=3)
             last = next(value for value in reversed(line) if value is not None)
-            canvas.text(points[-1][0] + 10, points[-1][1] + 4, short(last), size=11)
+            ends.append((points[-1][1] + 4, points[-1][0] + 10, short(last)))
+    below = 0.0
+    for y, x, words in sorted(ends):  # labels that would lie upon each other move apart
+        below = max(y, below + 13)
+        canvas.text(x, below, words, size=11)
 
 
 PICTURES: dict[str, Callable[[Run], Drawn]] = {

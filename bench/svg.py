@@ -44,7 +44,7 @@ class Canvas:
         fill = "none" if hollow else colour
         self._parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" fill="{fill}" stroke="{colour}" stroke-width="2"/>')
 
-    def goal(self, x: float, y: float, half: float = 8) -> None:
+    def goal(self, x: float, y: float, half: float = 10) -> None:
         """A mark across a row: what is asked."""
         self.line(x, y - half, x, y + half, GOAL, 2.5)
 
@@ -82,6 +82,6 @@ def short(value: float) -> str:
     """A number as people write it beside a mark."""
     if value >= 1e6:
         return f"{value / 1e6:.3g}M"
-    if value >= 1000:
+    if value >= 10_000:
         return f"{value / 1000:.3g}k"
-    return f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

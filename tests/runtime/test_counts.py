@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
-from turnhold import Agent, ResumeCommand, Runtime, tool
+from turnhold import Agent, ExecutionPolicy, ResumeCommand, Runtime, tool
 from turnhold.runtime.runtime import node_of
 from turnhold.store import base, codec
 from turnhold.testing import ScriptedModel, VirtualClock, call
@@ -19,10 +20,15 @@ if TYPE_CHECKING:
 
 
 class Counts:
-    """Counts the store operations of a node, the bytes of its writes, its tasks, timers and encodes."""
+    """Counts the store operations of a node, the bytes of its writes, its tasks, timers and encodes, and copies of messages.
+
+    A message of the history is copied when it is written, when it is read, and when it is shown to a model.
+    """
 
     def __init__(self, runtime: Runtime, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ops: Counter[str] = Counter()
+        self.copies: Counter[str] = Counter()
+        self.saves: list[tuple[int, int]] = []  # encodes and bytes so far, behind each save
         self.bytes = self.encodes = 0
         node = node_of(runtime)
         node.fault = self
@@ -35,6 +41,17 @@ class Counts:
             return encode(value)
 
         monkeypatch.setattr(codec, "_encode", counted)
+        self._copied(monkeypatch, codec, "encode_entries", "written", lambda entries, _: len(entries))
+        self._copied(monkeypatch, codec, "decode_entries", "read", lambda _, bodies: len(bodies))
+
+    def _copied(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, kind: str, size: Callable[[Any, Any], int]) -> None:
+        function: Callable[..., Any] = getattr(owner, name)
+
+        def counted(first: Any, second: Any) -> Any:
+            self.copies[kind] += size(first, second)
+            return function(first, second)
+
+        monkeypatch.setattr(owner, name, counted)
 
     @staticmethod
     def _counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[str]:
@@ -54,9 +71,12 @@ class Counts:
     def after(self, op: base.Op, reply: base.Reply) -> None:
         self.ops[type(op).__name__] += 1
         self.bytes += len(msgspec.msgpack.encode(op))
+        if isinstance(op, base.Save):
+            self.saves.append((self.encodes, self.bytes))
 
     def reset(self) -> None:
         self.ops.clear()
+        self.copies.clear()
         self.bytes = self.encodes = 0
         self.tasks.clear()
         self.timers.clear()
@@ -74,7 +94,8 @@ async def test_an_approve_cycle(store: str, tmp_path: Path, monkeypatch: pytest.
         ran.append(amount)
         return "done"
 
-    agent = Agent("refunds", model=ScriptedModel(call("refund", amount=25), "answer"), tools=[refund], instructions="Refund.")
+    model = ScriptedModel(call("refund", amount=25), "answer")
+    agent = Agent("refunds", model=model, tools=[refund], instructions="Refund.")
     clock = VirtualClock()
     url = "memory://" if store == "memory" else f"sqlite:///{tmp_path}/turns.db"
     async with Runtime(url, agents=[agent], clock=clock) as runtime:
@@ -93,7 +114,37 @@ async def test_an_approve_cycle(store: str, tmp_path: Path, monkeypatch: pytest.
         assert len(counts.tasks) <= 5, counts.tasks  # two activations, two model requests, one attempt
         assert len(counts.timers) <= 5, counts.timers  # two settles, one answer, two model requests
         assert counts.encodes <= 20
+        assert counts.copies == {"written": 5, "read": 3}  # each is written once; the second activation reads what there was
+        assert [len(request.messages) for request in model.requests[-2:]] == [2, 4]
         assert counts.bytes <= 6_650
+
+
+async def test_a_round_of_a_long_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a turn has become: a round is two saves, writes its two messages once, reads none, and encodes no more."""
+    rounds = 40
+
+    @tool
+    async def step(number: int) -> str:
+        """Make a step."""
+        return f"step {number}"
+
+    replies = [call("step", number=number) for number in range(100, 100 + rounds)]
+    policy = ExecutionPolicy(max_iterations=rounds + 2, max_steps=2 * rounds + 4)
+    agent = Agent("steps", model=ScriptedModel(*replies, "done"), tools=[step], policy=policy)
+    clock = VirtualClock()
+    async with Runtime("memory://", agents=[agent], clock=clock) as runtime:
+        counts = Counts(runtime, clock, monkeypatch)
+        view = await runtime.run("steps", "go", timeout=600)
+        await clock.idle()
+
+    assert view.final_output == "done"
+    assert counts.copies == {"written": 2 + 2 * rounds}
+    assert counts.ops["Save"] == 2 * rounds + 1
+    rounds_of = [(after[0] - before[0], after[1] - before[1]) for before, after in pairwise(counts.saves[::2])]
+    early, late = rounds_of[4], rounds_of[-4]
+    assert early[0] == late[0] <= 10
+    more = 2 * 4 * (len(rounds_of) - 8)  # both snapshots of a round hold four bytes of each call's id; numbers become longer, too
+    assert late[1] <= early[1] + more + 40
 
 
 async def test_a_suspended_turn_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
