@@ -202,7 +202,7 @@ def history(runs: Sequence[Run]) -> Drawn:
         Panel("bytes of a suspended turn", labels, sizes),
     ]
     wanted = [panel for panel in made if any(value is not None for _, values in panel.lines for value in values)]
-    return panels("Over time", wanted, f"{len(runs)} runs") if wanted else None
+    return panels("Over time", wanted, f"{len(runs)} run{'s' if len(runs) > 1 else ''}") if wanted else None
 
 
 def _over(runs: Sequence[Run], scenario: str, what: str) -> list[float | None]:
