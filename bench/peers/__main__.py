@@ -132,7 +132,7 @@ def listed(peers: Sequence[About]) -> list[dict[str, Any]]:
             "pinned": requirements(peer.module).read_text().split() if requirements(peer.module).exists() else [],
             "settings": peer.settings,
             "guarantees": peer.keeps,
-            "does not": peer.leaves,
+            "but": peer.leaves,
         }
         for peer in peers
     ]
@@ -147,7 +147,7 @@ def notes(peers: Sequence[About]) -> str:
             f"{each['title']} ({pinned}) on {', '.join(each['stores'])}\n"
             f"  set:        {each['settings']}\n"
             f"  guarantees: {each['guarantees']}\n"
-            f"  does not:   {each['does not']}"
+            f"  but:        {each['but']}"
         )
     return "\n\n".join(parts)
 

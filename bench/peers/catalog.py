@@ -17,7 +17,7 @@ class About:
     raced: tuple[str, ...]  # of the double approvals
     settings: str
     keeps: str  # what it guarantees
-    leaves: str  # what it does not
+    leaves: str  # what it leaves to others
 
 
 PEERS = (
@@ -35,10 +35,10 @@ PEERS = (
         "LangGraph",
         ("memory", "sqlite", "sqlite exit", "redis with modules", "redis plain", "postgres"),
         ("sqlite", "postgres"),
-        'durability="sync" ("exit": one write where a run ends); SQLite in WAL as its saver sets it; Redis without persistence, '
-        "by langgraph-checkpoint-redis where the server has RediSearch and RedisJSON, else by the third-party plainredis; "
-        "Postgres with a pool of 10 connections",
-        "a checkpoint a step; a run goes on from the last one",
+        'durability="sync" ("exit": one write where a run ends); SQLite in WAL, synchronous=FULL; '
+        "Redis without persistence, with modules by its own saver, plain by the third-party langgraph-checkpoint-plainredis; "
+        "Postgres as it comes (fsync on), a pool of 10 connections",
+        "a step's result is stored before the next begins; a run goes on from the last one",
         "nothing claims a thread: whoever resumes it runs the node; the node with the interrupt runs again from its top",
     ),
     About(

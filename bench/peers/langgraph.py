@@ -31,7 +31,9 @@ async def saver(stack: AsyncExitStack, place: Place) -> Any:
     if place.store.startswith("sqlite"):
         from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-        return await stack.enter_async_context(AsyncSqliteSaver.from_conn_string(place.url))
+        opened = await stack.enter_async_context(AsyncSqliteSaver.from_conn_string(place.url))
+        await opened.conn.execute("PRAGMA synchronous=FULL")  # SQLite's own default, but not that of every build
+        return opened
     if place.store == "postgres":
         from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
         from psycopg.rows import dict_row
