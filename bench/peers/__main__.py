@@ -12,7 +12,7 @@ from typing import Any
 
 from ..harness import Options, Row, Sample, machine, quantile, rate_row, table
 from .catalog import PEERS, About
-from .environments import Unavailable, requirements
+from .environments import Failed, Unavailable, requirements
 from .places import Places
 from .processes import worker
 
@@ -84,6 +84,8 @@ def measured(peers: Sequence[About], options: Options) -> tuple[list[Measured], 
                 try:
                     sampled(each, places, 0.3 if options.quick else 3.0)
                 except Unavailable as reason:
+                    if isinstance(reason, Failed) and each.peer.module == "turnhold":
+                        raise  # ours to mend
                     variants.remove(each)
                     absent[f"{each.peer.title}, {each.store}"] = str(reason)
                     print(f"{each.peer.title}, {each.store}: left out: {reason}", file=sys.stderr, flush=True)

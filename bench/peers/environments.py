@@ -18,6 +18,10 @@ class Unavailable(Exception):
     """This cannot be installed, or does not run, on this machine; the text says why."""
 
 
+class Failed(Unavailable):
+    """It runs here, and did not do what it should."""
+
+
 def cache() -> Path:
     """Return the folder of all environments, outside the repository."""
     if named := os.environ.get(CACHE):

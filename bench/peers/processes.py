@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from .environments import ROOT, Unavailable, bare_environment, python_for
+from .environments import ROOT, Failed, bare_environment, python_for
 
 PATIENCE = 180.0
 
@@ -41,16 +41,16 @@ class Worker:
             self._process.stdin.write(json.dumps({"do": do, **request}) + "\n")
 
     def receive(self) -> Any:
-        """Return the next answer; what went wrong there is `Unavailable` here."""
+        """Return the next answer; what went wrong there is `Failed` here."""
         try:
             line = self._lines.get(timeout=PATIENCE)
         except queue.Empty:
-            raise Unavailable(f"{self.peer} has not answered within {PATIENCE:.0f} s") from None
+            raise Failed(f"{self.peer} has not answered within {PATIENCE:.0f} s") from None
         if not line:
-            raise Unavailable(f"{self.peer} has ended: {self._last_words()}")
+            raise Failed(f"{self.peer} has ended: {self._last_words()}")
         answer = json.loads(line)
         if "error" in answer:
-            raise Unavailable(f"{self.peer}: {answer['error']}")
+            raise Failed(f"{self.peer}: {answer['error']}")
         return answer["ok"]
 
     def ask(self, do: str, **request: Any) -> Any:

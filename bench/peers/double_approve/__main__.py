@@ -16,7 +16,7 @@ from typing import Any
 
 from ...harness import machine
 from ..catalog import PEERS, About
-from ..environments import Unavailable
+from ..environments import Failed, Unavailable
 from ..places import Places
 from ..processes import Worker, worker
 from ..worker import ANSWER
@@ -74,6 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 try:
                     results.append(tried(peer, store, places, repeats, asked.tool_ms / 1000))
                 except Unavailable as reason:
+                    if isinstance(reason, Failed) and peer.module == "turnhold":
+                        raise  # ours to mend
                     absent[f"{peer.title}, {store}"] = str(reason)
                     print(f"{peer.title}, {store}: left out: {reason}", file=sys.stderr, flush=True)
     if asked.json:
@@ -117,7 +119,7 @@ def alone(starter: Worker, answerer: Worker, ledger: Path) -> None:
     order = f"alone-{time.monotonic_ns()}"
     told = answerer.ask("approve", handle=starter.ask("start", order=order), by="ann")
     if told != ANSWER or runs(ledger, order) != 1:
-        raise Unavailable(f"a single approval was told {told!r}, and the tool ran {runs(ledger, order)} times")
+        raise Failed(f"a single approval was told {told!r}, and the tool ran {runs(ledger, order)} times")
 
 
 def note(race: Race, told: list[str], ledger: Path, order: str) -> None:
