@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, final
 
@@ -145,11 +144,16 @@ class ToolContext(msgspec.Struct, Generic[S], frozen=True, kw_only=True, eq=Fals
         return f"<ToolContext {self.idempotency_key} attempt {self.attempt}>"
 
 
-@contextmanager
-def current_context(context: ToolContext[Any]) -> Generator[None]:
+class current_context:  # noqa: N801 - used like a function
     """Make a context the current one."""
-    token = _current.set(context)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+
+    __slots__ = ("_context", "_token")
+
+    def __init__(self, context: ToolContext[Any]) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self._context)
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)

@@ -15,10 +15,14 @@ PART_TOKENS = 500
 
 def estimated(message: ChatMessage) -> int:
     """Return the estimated tokens of a message: a quarter of its UTF-8 bytes, 4 for its frame, 500 for each part."""
-    size = _size(message.content)
+    text = message.content
+    size = len(text) if text.isascii() else _size(text)
     parts = 0
     if isinstance(message, AiMessage):
-        size += _size(message.reasoning or "") + sum(map(_call_size, message.tool_calls))
+        if message.reasoning:
+            size += _size(message.reasoning)
+        for call in message.tool_calls:
+            size += _call_size(call)
     elif isinstance(message, UserMessage):
         parts = len(message.parts)
     return -(-size // BYTES_PER_TOKEN) + MESSAGE_TOKENS + parts * PART_TOKENS

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from .turn import Spans, TurnState, Used
+from .turn import NOTHING, Spans, TurnState, Used
 
 MAX_SPANS = 32
 
 
 def minus(one: Used, other: Used) -> Used:
     """Return one less another, never less than nothing (a store that went back may know less than we do)."""
+    if one == other:
+        return NOTHING
     a, b, c, d = one[0] - other[0], one[1] - other[1], one[2] - other[2], one[3] - other[3]
     return max(0, a), max(0, b), max(0, c), max(0, d)
 

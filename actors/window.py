@@ -7,7 +7,6 @@ that runs, is always seen whole, and so is the request it began with.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -154,7 +153,7 @@ class View:
     :param compressed: what is seen in place of the older turns.
     """
 
-    __slots__ = ("_edits", "_first", "_limit", "_seen", "_units", "tokens")
+    __slots__ = ("_counted", "_edits", "_first", "_limit", "_seen", "_tokens", "_units")
 
     def __init__(self, found: Selection, window: ContextWindow, compressed: Sequence[ChatMessage] | None = None) -> None:
         older = found.older if compressed is None else [list(compressed)]
@@ -163,21 +162,26 @@ class View:
         self._limit = window.max_messages
         self._edits = edits_of(_flat(found.recent[-1:]))
         self._seen: list[ChatMessage] = [*found.system]
-        self._units: deque[tuple[int, int]] = deque()
         for turn in turns:
-            self._units.append((len(turn), total_tokens(turn)))
             self._seen += marked(turn, edits_of(turn))
-        self.tokens = total_tokens(found.system) + sum(tokens for _, tokens in self._units)
-        if self._units:
-            self._units.pop()  # the newest one always stays
+        self._units: list[int] = [len(turn) for turn in turns[:-1]]  # the newest one always stays
+        self._counted = self._tokens = 0
         self._fit()
+
+    @property
+    def tokens(self) -> int:
+        """Return how many tokens the messages have; each is counted once, with the first question."""
+        new = self._seen[self._counted :] if self._counted else self._seen
+        if new:
+            self._tokens += total_tokens(new)
+            self._counted += len(new)
+        return self._tokens
 
     def add(self, message: ChatMessage) -> None:
         """Append a message to the newest turn; older turns make room, the oldest first."""
         if isinstance(message, ToolMessage) and message.call_id in self._edits:
             message = marked([message], self._edits)[0]
         self._seen.append(message)
-        self.tokens += total_tokens([message])
         self._fit()
 
     def messages(self) -> tuple[ChatMessage, ...]:
@@ -186,9 +190,11 @@ class View:
 
     def _fit(self) -> None:
         while self._units and len(self._seen) - self._first > self._limit:
-            size, tokens = self._units.popleft()
-            del self._seen[self._first : self._first + size]
-            self.tokens -= tokens
+            end = self._first + self._units.pop(0)
+            if self._counted:  # the new ones, too, as what is counted are the first
+                self._tokens = self.tokens - total_tokens(self._seen[self._first : end])
+                self._counted -= end - self._first
+            del self._seen[self._first : end]
 
 
 def _opens(message: ChatMessage) -> bool:

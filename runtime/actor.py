@@ -73,6 +73,7 @@ class Actor:
         "parked",
         "recall",
         "resolved",
+        "saved",
         "saver",
         "seen",
         "started",
@@ -121,6 +122,7 @@ class Actor:
         self.seen: Usage | None = None
         self.others: Used | None = None
         self.accepting = True
+        self.saved: Draft | None = None
         self.lost = False
         self.parked = False  # it ended by its own wish, as the turn was put into quarantine
         self.forgotten = False  # the store has forgotten what this activation cannot repeat
@@ -219,16 +221,14 @@ class Actor:
 
     # ------------------------------------------------------------------------------------------------------- the loop
 
-    async def run(self, saved: Draft | None = None) -> None:
+    async def run(self) -> None:
         """Live until the turn is released, terminal, or lost; every task of this actor has ended then.
 
-        :param saved: a draft that has been saved already (of a turn created and claimed in one step).
+        A draft that has been `saved` already (of a turn created and claimed in one step) is acted on first.
         """
         try:
-            if saved is not None:
-                self.host.watch.saved(self.turn_id, None)
-                self.host.watch.tell_all(persist.first_events(saved))
-                act(self, saved)
+            if self.saved is not None:
+                self._begin(self.saved)
             while not self.lost and await self._round():
                 pass
         except (LeaseLost, StoreUnavailable) as error:
@@ -244,6 +244,12 @@ class Actor:
                     await recover(self)  # before who waits here sends again, and wakes a turn that has forgotten its starts
             finally:
                 self.intake.reroute()
+
+    def _begin(self, saved: Draft) -> None:
+        self.saved = None
+        self.host.watch.saved(self.turn_id, None)
+        self.host.watch.tell_all(persist.first_events(saved))
+        act(self, saved)
 
     async def _round(self) -> bool:
         """Take in what has come and save what it changes; tell whether the actor lives on."""

@@ -8,6 +8,7 @@ delivery is recognised, and a path that breaks in the middle is simply taken aga
 from __future__ import annotations
 
 import asyncio
+from copy import copy
 
 import msgspec
 
@@ -41,7 +42,8 @@ class Commands:
             raise TurnNotFound(turn_id)
         end = self._world.monotonic() + timeout
         if command.command_id is None:
-            command = msgspec.structs.replace(command, command_id=self._host.new_id())
+            command = copy(command)  # its fields are checked; only the new id is not, which is ours
+            msgspec.structs.force_setattr(command, "command_id", self._host.new_id())
         marks: Marks = ()
         if holds_struct(command.value):
             value, marks = self._host.types.plain("data", command.value)

@@ -16,7 +16,7 @@ from ..actors.agent import Agent
 from ..actors.errors import SnapshotCorrupt, SnapshotTooNew, StoreUnavailable, TurnholdError
 from ..actors.ids import partition_of
 from ..actors.machine import messages as m
-from ..actors.machine.draft import NOBODY, Draft
+from ..actors.machine.draft import NOBODY
 from ..actors.turn import SCHEMA, TurnState
 from ..store import base, codec
 from .actor import Actor
@@ -194,19 +194,19 @@ class Placement:
         finally:
             limit.stop()
 
-    def adopt(self, actor: Actor, saved: Draft | None = None) -> None:
+    def adopt(self, actor: Actor) -> None:
         """Enter an activation and let it run."""
         self.actors[actor.turn_id] = actor
         self.leases.watch(actor)
         self.skips.drop(actor.turn_id)
         self.offers.taken(actor.turn_id)
-        task = self.host.world.spawn(self._live(actor, saved), f"turn {actor.turn_id}")
+        task = self.host.world.spawn(self._live(actor), f"turn {actor.turn_id}")
         self.tasks[task] = actor.turn_id
         task.add_done_callback(self._over)
 
-    async def _live(self, actor: Actor, saved: Draft | None) -> None:
+    async def _live(self, actor: Actor) -> None:
         try:
-            await actor.run(saved)
+            await actor.run()
         except Exception:
             log.exception("actor_failed", turn=actor.turn_id)
             actor.lost = True

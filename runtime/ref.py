@@ -335,7 +335,7 @@ class TurnRef(Generic[Out]):
                 if left is not None and left <= 0:
                     raise TimeoutError(f"turn {self._id} has not settled within {duration(limit or 0)}")
                 self._listen(subscription)
-                await node.world.rest(subscription.armed(), left)
+                await node.world.rest(subscription.armed(), left, exact=False)
         finally:
             node.watch.drop(subscription)
 

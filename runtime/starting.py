@@ -166,7 +166,8 @@ async def _create(node: Node, request: StartRequest, draft: Draft, digest: str, 
                 actor = Actor(node, draft.state, token, reply.version, draft.context.agent, sent, draft.context.delegates)
                 actor.recall.begin(draft.messages, len(draft.messages))
                 actor.intake.put(reply.mail, reply.cancel)
-                node.placement.adopt(actor, draft)
+                actor.saved = draft
+                node.placement.adopt(actor)
             case base.Created() | base.Queued():
                 node.watch.tell_all(persist.first_events(draft))
             case _:

@@ -9,7 +9,10 @@ import secrets
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
+
+from .timeouts import EXACT_SECONDS, Timeouts
 
 T = TypeVar("T")
 _BOOT = getattr(time, "CLOCK_BOOTTIME", None)
@@ -63,17 +66,13 @@ class SystemClock:
     virtual = False
     random: random.Random | None = None
 
-    def wall(self) -> float:
-        """Return the wall clock in seconds since 1970."""
-        return time.time()
+    wall = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic if _BOOT is None else partial(time.clock_gettime, _BOOT))
+    """Seconds since some start; counts the time in which the machine sleeps, where the system can tell."""
 
     async def during(self, work: Awaitable[T]) -> T:
         """Await something."""
         return await work
-
-    def monotonic(self) -> float:
-        """Return seconds since some start; counts the time in which the machine sleeps, where the system can tell."""
-        return time.monotonic() if _BOOT is None else time.clock_gettime(_BOOT)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Call back after some seconds."""
@@ -92,10 +91,12 @@ class World:
         seed = 0 if self.clock.virtual else secrets.randbits(64)
         self._random = self._seeded or random.Random(seed)  # noqa: S311 - spreads load, keeps no secret
         self.monotonic = self.clock.monotonic
+        self._wall = self.clock.wall
+        self._timeouts: Timeouts | None = None
 
     def now(self) -> int:
         """Return the wall clock in milliseconds since 1970."""
-        return int(self.clock.wall() * 1000)
+        return int(self._wall() * 1000)
 
     def token(self, size: int = 16) -> bytes:
         """Return random bytes for an id."""
@@ -109,15 +110,28 @@ class World:
         """Call back after some seconds."""
         return self.clock.call_later(seconds, callback)
 
+    def limit(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call back after some seconds, or a little later: for what is nearly always over before."""
+        if self.clock.virtual or seconds < EXACT_SECONDS:
+            return self.clock.call_later(seconds, callback)
+        loop = asyncio.get_running_loop()
+        if self._timeouts is None or self._timeouts.loop is not loop:
+            self._timeouts = Timeouts(loop)
+        return self._timeouts.set(seconds, callback)
+
     async def sleep(self, seconds: float) -> None:
         """Sleep."""
         await self.rest(asyncio.get_running_loop().create_future(), seconds)
 
-    async def rest(self, waiter: asyncio.Future[None], seconds: float | None) -> None:
-        """Wait for a future that is the caller's own, at most some seconds: it is done then in any case."""
+    async def rest(self, waiter: asyncio.Future[None], seconds: float | None, *, exact: bool = True) -> None:
+        """Wait for a future that is the caller's own, at most some seconds: it is done then in any case.
+
+        :param exact: False for a `limit`.
+        """
         if seconds is None:
             return await waiter
-        timer = self.clock.call_later(max(0.0, seconds), lambda: None if waiter.done() else waiter.set_result(None))
+        later = self.clock.call_later if exact else self.limit
+        timer = later(max(0.0, seconds), lambda: None if waiter.done() else waiter.set_result(None))
         try:
             return await waiter
         finally:
@@ -125,7 +139,7 @@ class World:
 
     async def answer(self, waiter: asyncio.Future[T], seconds: float) -> T:
         """Return what a future brings that is the caller's own. :raises TimeoutError: if that takes longer than some seconds."""
-        timer = self.clock.call_later(
+        timer = self.limit(
             max(0.0, seconds), lambda: None if waiter.done() else waiter.set_exception(TimeoutError("no answer in time"))
         )
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -131,7 +131,7 @@ class ChildTurn(msgspec.Struct, gc=False, frozen=True):
     digest: str
 
 
-class Draft:
+class Draft(msgspec.Struct, eq=False):
     """A transition in the making. The state given is copied; everything else starts empty.
 
     `cards` are those of waits that open or end here, by their ids. The first `known` messages are none that the turn adds to its
@@ -144,34 +144,32 @@ class Draft:
     whether an executor would find something to start.
     """
 
-    __slots__ = (
-        "actions",
-        "answers",
-        "asks_tree",
-        "cancels",
-        "cards",
-        "children",
-        "closed",
-        "context",
-        "edited",
-        "events",
-        "known",
-        "messages",
-        "opened",
-        "original",
-        "progress",
-        "receipts",
-        "reply",
-        "running",
-        "startable",
-        "starting",
-        "state",
-        "too_large",
-        "took_cancel",
-    )
+    original: TurnState
+    context: Context
+    state: TurnState = cast("TurnState", None)
+    messages: list[HistoryEntry] = []
+    events: list[RawEvent] = []
+    receipts: list[Receipt] = []
+    answers: list[tuple[str, Outcome]] = []
+    opened: list[OpenWait] = []
+    closed: list[str] = []
+    starting: list[StartChild] = []
+    children: list[ChildTurn] = []
+    cancels: list[tuple[str, str]] = []
+    actions: list[Action] = []
+    cards: dict[str, Card] = {}
+    progress: bool = False
+    took_cancel: bool = False
+    asks_tree: bool = False
+    known: int = 0
+    edited: tuple[int, tuple[CallEdited, ...]] | None = None
+    reply: tuple[int, AiMessage] | None = None
+    too_large: bool = False
+    running: bool = False
+    startable: bool = False
 
-    def __init__(self, state: TurnState, context: Context) -> None:
-        self.original = state
+    def __post_init__(self) -> None:
+        state = self.original
         self.state = replace(
             state,
             calls=[*state.calls],
@@ -180,27 +178,6 @@ class Draft:
             arrived=[*state.arrived],
             questions=[*state.questions],
         )
-        self.context = context
-        self.messages: list[HistoryEntry] = []
-        self.events: list[RawEvent] = []
-        self.receipts: list[Receipt] = []
-        self.answers: list[tuple[str, Outcome]] = []
-        self.opened: list[OpenWait] = []
-        self.closed: list[str] = []
-        self.starting: list[StartChild] = []
-        self.children: list[ChildTurn] = []
-        self.cancels: list[tuple[str, str]] = []
-        self.actions: list[Action] = []
-        self.progress = False
-        self.took_cancel = False
-        self.asks_tree = False
-        self.cards: dict[str, Card] = {}
-        self.known = 0
-        self.edited: tuple[int, tuple[CallEdited, ...]] | None = None
-        self.reply: tuple[int, AiMessage] | None = None
-        self.too_large = False
-        self.running = False
-        self.startable = False
 
     @property
     def policy(self) -> ExecutionPolicy:
@@ -214,7 +191,7 @@ class Draft:
 
     def emit(self, type: EventType, data: JsonObject | None = None) -> None:
         """Add an event of the lifecycle."""
-        self.events.append((type, self.context.now, {} if data is None else data, self.state.step_count))
+        self.events.append((type, self.context.now, data or {}, self.state.step_count))
 
     def append(self, entry: HistoryEntry) -> None:
         """Add an entry to the history; before an executor has opened that, to what will stand in it."""
