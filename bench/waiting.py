@@ -20,13 +20,15 @@ from .work import ANSWER, Work, answered, suspended
 HERE = "suspended turns that this process has started"
 STORED = "suspended turns in the store"
 LAST = 20
+NO_WORK = Bar(most=0.5)  # percent of a core: two measurements of the same differ by as much
 NO_GROWTH = Bar(most=25)  # bytes a turn; a page of a cache more or less
 
 
 def measure(options: Options) -> list[Row]:
     """Measure both on SQLite and on Redis."""
     rows: list[Row] = []
-    here, seconds = options.pick(10_000, 200), options.pick(5, 1)
+    here = options.pick(20_000, 200)  # SQLite's page cache has its size before the half of them
+    seconds = options.pick(10, 1)
     low, high = options.pick(1000, 40), options.pick(100_000, 240)
     with folder() as path:
         rows += run(lambda: grown("sqlite", f"sqlite:///{path}/here.db?synchronous=normal", here))
@@ -97,7 +99,8 @@ def stored(store: str, url: str, place: Path | Server, low: int, high: int, seco
     growth = (after - before) / (high - low)
     return [
         Row(STORED, f"{name}: memory of a process", growth, "bytes/turn", bar=NO_GROWTH, note=f"{int(after) >> 20} MiB in all"),
-        Row(STORED, f"{name}: its idle CPU", busy, "% of a core", floor=idle, bar=Bar(most_of_floor=1.5), note=few),
+        Row(STORED, f"{name}: its idle CPU", busy, "% of a core", floor=idle, note=few),
+        Row(STORED, f"{name}: idle CPU more than {few}", max(0.0, busy - idle), "% of a core", bar=NO_WORK),
         Row(STORED, f"{name}: answer to completed, the last ones", last, "ms", floor=delay, note=few),
         Row(STORED, f"{name}: start-up of a Runtime", again, "ms", floor=start, note=few),
         Row(STORED, f"{name}: stored for each", each, "bytes", bar=Bar(most=2500 if store == "sqlite" else 3000)),
