@@ -102,7 +102,7 @@ class MemoryReads(MemoryTables):
 
     def list_nodes(self, op: base.ListNodes, now: int) -> Reply:
         """Read the announced nodes."""
-        return base.Nodes(tuple(self._nodes.values()), now)
+        return base.Nodes(tuple(row for _, row in sorted(self._nodes.items())), now)
 
     def _looked(self, row: MemoryRecord, now: int) -> base.Looked:
         every = self._trees[row.root].turns

@@ -419,7 +419,7 @@ class Beat(Op, frozen=True, kw_only=True):
 
 
 class ListNodes(Op, frozen=True, kw_only=True):
-    """Read the announced nodes. Nodes."""
+    """Read the announced nodes, by their names. Nodes."""
 
 
 class Prune(Op, frozen=True, kw_only=True):

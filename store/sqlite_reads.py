@@ -110,7 +110,7 @@ class SqliteReads(SqliteTables):
         equal = {"status": op.status, "agent": op.agent, "conversation": op.conversation, "parent": op.parent, "tenant": op.tenant}
         where, values = _equal(equal)
         if op.root is not None:
-            where, values = where + " AND (turn = ? OR root = ?)", [*values, op.root, op.root]
+            where, values = where + " AND (turn = ? AND parent IS NULL OR root = ?)", [*values, op.root, op.root]
         if op.quarantined is not None:
             where += f" AND quarantine IS {'NOT ' if op.quarantined else ''}NULL"
         rows = self._run(

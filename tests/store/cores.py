@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from turnhold.store.memory_core import MemoryCore
@@ -30,12 +31,15 @@ class Memory:
     def put_back(self, taken: Any) -> None:
         self.core = copy.deepcopy(taken)
 
+    def end(self) -> None:
+        """Nothing is left."""
+
 
 class Sqlite:
     """A SQLite core on a file; put back in time by copying the whole database."""
 
     def __init__(self, path: Path) -> None:
-        self.core = SqliteCore.open(path, synchronous="OFF")
+        self.path, self.core = path, SqliteCore.open(path, synchronous="OFF")
 
     def apply(self, op: b.Op, now: int) -> b.Reply:
         return self.core.apply(op, now)
@@ -46,5 +50,10 @@ class Sqlite:
         return copied
 
     def put_back(self, taken: Any) -> None:
-        taken.backup(self.core.connection)
+        with closing(sqlite3.connect(self.path)) as other:  # the core would not notice it on its own connection
+            taken.backup(other)
+
+    def end(self) -> None:
+        """Close the file."""
+        self.core.close()
         self.core.forget()

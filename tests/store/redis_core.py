@@ -64,6 +64,14 @@ class RedisCore:
         """Return all that is stored."""
         return {key: self.client.dump(key) for key in self.client.scan_iter()}
 
+    def clear(self) -> None:
+        """Begin anew, at no time."""
+        self.client.flushdb()
+        self._now = self.connection.latest = 0
+
+    def end(self) -> None:
+        """Others may use it."""
+
     def put_back(self, state: dict[bytes, bytes]) -> None:
         """Make what is stored what it was when it was taken."""
         self.client.flushdb()

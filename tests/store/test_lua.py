@@ -1,4 +1,4 @@
-"""The scripts on a real Redis: their headers, at random beside the memory store, their time and space."""
+"""The scripts on a real Redis: their headers, their time and space."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ import pytest
 
 from turnhold.actors.turn import Status
 from turnhold.store import base
-from turnhold.store.memory_core import MemoryCore
 from turnhold.store.redis_keys import Keys
 from turnhold.store.redis_pack import save
 from turnhold.store.redis_scripts import CODES, NAMES, SHARED, Scripts
 
 from .both import CHILD, ROOT, WAIT, Both, claim_by, deliver, mail, new_turn
-from .driver import Driver
 from .redis_core import RedisCore
 
 if TYPE_CHECKING:
@@ -64,27 +62,6 @@ def test_all_keys_of_a_save_are_in_one_slot(both: Both) -> None:
     _, keys, _ = save(Keys("space"), op)
 
     assert {key[: key.index("}") + 1] for key in keys} == {"{space:" + ROOT[:2] + "}"}
-
-
-# -- at random
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_random_actors_see_the_same_store(client: redis.Redis, seed: int) -> None:
-    """Every reply equals the memory store's, also after rewinds, and no script touches a key that is not in KEYS."""
-    core = RedisCore(client)
-    Driver(core, seed=seed, reference=MemoryCore(), rewind=(core.take, core.put_back) if seed % 2 else None).run(300)
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("seed", range(1000, 1200))
-def test_random_actors_for_long(client: redis.Redis, seed: int) -> None:
-    """The same for long, and the rare replies come up too."""
-    core = RedisCore(client)
-    counts = Driver(core, seed=seed, reference=MemoryCore(), rewind=(core.take, core.put_back)).run(5_000)
-
-    assert counts["Save:Behind"] + counts["Save:Fenced"]
 
 
 # -- time and space

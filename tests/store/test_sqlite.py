@@ -17,13 +17,9 @@ import pytest
 
 from turnhold.actors.errors import InvalidDefinition, StoreUnavailable
 from turnhold.store import base as b
-from turnhold.store.memory_core import MemoryCore
 from turnhold.store.sqlite import SqliteStore
 from turnhold.store.sqlite_core import FORMAT, SqliteCore
 from turnhold.testing.conformance import make
-
-from .cores import Sqlite
-from .driver import Driver
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -51,26 +47,6 @@ async def until(truth: Any, seconds: float = 5) -> None:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("not in time")
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_sqlite_answers_as_memory_does(tmp_path: Path, seed: int) -> None:
-    """The random driver, reply by reply, with rewinds."""
-    box = Sqlite(tmp_path / "turns.db")
-    rewind = (box.take, box.put_back) if seed % 2 else None
-    counts = Driver(box, seed=seed, rewind=rewind, reference=MemoryCore()).run(400)
-    box.core.close()
-
-    assert counts["Save:Saved"] > 20
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("seed", range(5000, 5060))
-def test_sqlite_answers_as_memory_does_for_long(tmp_path: Path, seed: int) -> None:
-    """The same, for long."""
-    box = Sqlite(tmp_path / "turns.db")
-    Driver(box, seed=seed, rewind=(box.take, box.put_back), reference=MemoryCore()).run(4000)
 
 
 @pytest.mark.parametrize(
