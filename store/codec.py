@@ -12,17 +12,17 @@ from typing import TypeVar
 import msgspec
 
 from ..actors.cards import Card, FormMessage
-from ..actors.chat import HistoryEntry
+from ..actors.chat import HistoryEntry, ToolCall
 from ..actors.errors import SnapshotCorrupt, SnapshotTooLarge, SnapshotTooNew
 from ..actors.events import Event, EventType, RawEvent, told
-from ..actors.ids import is_turn_id, root_of
+from ..actors.ids import is_turn_id, root_of, turn_of_wait
 from ..actors.machine.draft import DEFAULT_POLICY, Outcome
 from ..actors.machine.messages import MailMessage
 from ..actors.memory import MemoryMessage, Remembered
 from ..actors.policies import ExecutionPolicy
-from ..actors.record import JsonObject, utc
+from ..actors.record import JsonObject, Time, utc
 from ..actors.turn import SCHEMA, TurnState
-from ..actors.waits import Receipt, Suspension
+from ..actors.waits import Phase, Receipt, Suspension, SuspensionType
 from .records import MemoryEntry
 
 T = TypeVar("T")
@@ -52,6 +52,42 @@ _outcome = msgspec.msgpack.Decoder(Outcome, ext_hook=_refused)
 _receipt = msgspec.msgpack.Decoder(Receipt, ext_hook=_refused)
 _suspension = msgspec.msgpack.Decoder(Suspension, ext_hook=_refused)
 _remembered = msgspec.msgpack.Decoder(Remembered, ext_hook=_refused)
+
+
+class StoredWait(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """An open wait in the indexes: a `Suspension` without what its id says (`turn`, `root`), or what is usual."""
+
+    id: str
+    type: SuspensionType
+    agent: str
+    created_at: Time
+    correlation_id: str | None = None
+    call: ToolCall | None = None
+    message: str | None = None
+    metadata: JsonObject = {}
+    assignee: str | None = None
+    expires_at: Time | None = None
+    tenant: str | None = None
+    conversation: str | None = None
+    form_key: str | None = None
+    schema: JsonObject | None = None
+    phase: Phase = Phase.TOOLS
+    ancestors: tuple[str, ...] = ()
+    turn: str | None = None
+    root: str | None = None
+
+
+_MAPS = frozenset({bytes([first]) for first in (*range(0x80, 0x90), 0xDE, 0xDF)})
+_USUAL: tuple[object, ...] = (
+    *["never"] * 4,
+    *(None, None, None, {}, None),
+    *(None, None, None, None, None),
+    Phase.TOOLS,
+    (),
+    None,
+    None,
+)
+_wait = msgspec.msgpack.Decoder(StoredWait, ext_hook=_refused)
 
 
 class LiveEvent(msgspec.Struct, array_like=True, gc=False, frozen=True):
@@ -223,12 +259,45 @@ def decode_receipt(turn_id: str, data: bytes) -> Receipt:
 
 def encode_suspension(suspension: Suspension) -> bytes:
     """Encode an open wait for the indexes."""
-    return _encode(suspension)
+    it = suspension
+    turn = turn_of_wait(it.id)
+    last = (it.turn_id if it.turn_id != turn else None, it.root_turn_id if it.root_turn_id != root_of(it.turn_id) else None)
+    values = (
+        *(it.id, it.type, it.agent_id, it.created_at, it.correlation_id, it.call, it.message, it.metadata, it.assignee),
+        *(it.expires_at, it.tenant, it.conversation_id, it.form_key, it.schema, it.resume_phase, it.ancestors, *last),
+    )
+    kept = len(values)
+    while values[kept - 1] == _USUAL[kept - 1]:
+        kept -= 1
+    return _encode(values[:kept])
 
 
 def decode_suspension(turn_id: str, data: bytes) -> Suspension:
     """Decode an open wait. :raises SnapshotCorrupt: if it cannot be read."""
-    return _decode(_suspension, turn_id, data)
+    if data[:1] in _MAPS:  # as it was stored at first
+        return _decode(_suspension, turn_id, data)
+    it = _decode(_wait, turn_id, data)
+    turn = it.turn or turn_of_wait(it.id)
+    return Suspension(
+        id=it.id,
+        type=it.type,
+        turn_id=turn,
+        root_turn_id=it.root or root_of(turn),
+        agent_id=it.agent,
+        conversation_id=it.conversation,
+        tenant=it.tenant,
+        correlation_id=it.correlation_id,
+        call=it.call,
+        message=it.message,
+        form_key=it.form_key,
+        schema=it.schema,
+        resume_phase=it.phase,
+        assignee=it.assignee,
+        metadata=it.metadata,
+        created_at=it.created_at,
+        expires_at=it.expires_at,
+        ancestors=it.ancestors,
+    )
 
 
 def encode_card(card: Card, limit: int) -> bytes:

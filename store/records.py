@@ -49,6 +49,16 @@ class WaitRow(Row, frozen=True):
     assignee: str | None = None
 
 
+class StoredRow(Row, frozen=True):
+    """An open wait as Redis stores it: its id stands before it, when it was opened is in the index."""
+
+    kind: str
+    body: bytes
+    agent: str = ""
+    tenant: str | None = None
+    assignee: str | None = None
+
+
 class MemoryRow(Row, frozen=True):
     """An entry of a conversation's memory as it is written. `shown` tells whether models may see it (cards are for people)."""
 

@@ -25,8 +25,7 @@ from .redis_replies import maybe, reply_of
 from .redis_scripts import Scripts
 from .redis_servers import Question, Servers
 
-FORMAT = 2
-RAISED = (1,)  # knows no queues, and is the same otherwise
+FORMAT = 3  # 1 knew no queues; 1 and 2 stored owners and open waits in another way
 OLDEST = (7, 0)
 BATCH = 200  # leases a script renews at once; about 2 ms of the server's time
 CONFIRM_MS = 1000
@@ -86,7 +85,7 @@ class RedisConnection(RedisMemory):
             )
 
     async def _check_format(self) -> None:
-        found = await self._one(("format", [self.keys.meta], [FORMAT, *RAISED]))
+        found = await self._one(("format", [self.keys.meta], [FORMAT]))
         if found != str(FORMAT).encode():
             where = f"namespace {self.keys.namespace!r} at {self._place.shown}"
             raise StoreUnavailable(f"{where} is of format {found.decode()}, this release knows {FORMAT}", refused=True)

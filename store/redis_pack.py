@@ -10,6 +10,7 @@ import msgspec
 from ..actors.ids import ROOT_LENGTH, root_of
 from . import base
 from .base import Mail, Mode, NewTurn, Op, Token
+from .records import StoredRow
 from .redis_keys import Keys
 
 Arg: TypeAlias = str | bytes | int
@@ -44,7 +45,7 @@ def new_bodies(new: NewTurn) -> list[Arg]:
 
 def wait_row(row: base.WaitRow) -> bytes:
     """Return an open wait as it is stored: its id stands before it."""
-    return row.id.encode() + b"\0" + encode(("", row.kind, row.created, row.body, row.agent, row.tenant, row.assignee))
+    return row.id.encode() + b"\0" + encode(StoredRow(row.kind, row.body, row.agent, row.tenant, row.assignee))
 
 
 def batch(events: base.Events, epoch: int) -> bytes:

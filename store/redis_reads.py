@@ -11,6 +11,7 @@ import msgspec
 
 from ..actors.ids import root_of, turn_of_wait
 from . import base, redis_pack
+from .records import StoredRow
 from .redis_keys import Keys
 from .redis_replies import looked, mail_of, maybe, wait_rows
 from .redis_scripts import CODES
@@ -262,7 +263,7 @@ def _cursor(entry: Entry | None) -> str | None:
     return None if entry is None else base.cursor(*entry)
 
 
-def _wanted(op: base.ListWaits, row: base.WaitRow) -> bool:
+def _wanted(op: base.ListWaits, row: StoredRow) -> bool:
     return (
         op.agent in (None, row.agent)
         and op.tenant in (None, row.tenant)

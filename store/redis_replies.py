@@ -8,8 +8,11 @@ from typing import Any, cast
 import msgspec
 
 from . import base
-from .base import Mail, Op, Reply, WaitRow
+from .base import Mail, Op, Reply
 from .below import below
+from .records import StoredRow
+
+_row = msgspec.msgpack.Decoder(StoredRow).decode
 
 
 def mail_of(packed: bytes) -> Mail:
@@ -75,10 +78,10 @@ def _events(answer: list[Any]) -> Reply:
     return base.EventBatches(tuple(batches), int(last or 0), state == b"T")
 
 
-def wait_rows(packed: list[bytes]) -> dict[str, WaitRow]:
+def wait_rows(packed: list[bytes]) -> dict[str, StoredRow]:
     """Return a turn's open waits by their ids."""
     pairs = (entry.split(b"\0", 1) for entry in packed)
-    return {name.decode(): msgspec.msgpack.decode(row, type=WaitRow) for name, row in pairs}
+    return {name.decode(): _row(row) for name, row in pairs}
 
 
 class Member:
@@ -91,7 +94,7 @@ class Member:
         self.parent = maybe(parent)
         self.state = maybe(state) or "T"
         self.wake = None if wake is None else int(float(wake))
-        self.waits = tuple(msgspec.msgpack.decode(entry.split(b"\0", 1)[1], type=WaitRow).body for entry in waits)
+        self.waits = tuple(_row(entry.split(b"\0", 1)[1]).body for entry in waits)
 
     def runnable(self, now: int) -> bool:
         """Tell whether it runs, or may."""

@@ -31,8 +31,8 @@
 --           ss status, ev number of events, cx open cancel, ca acknowledged cancel, cr crashes, q quarantine,
 --           qa since, us usage, pa parent, ag agent, av its version, cv conversation, tn tenant, dg digest, cre created,
 --           upd updated, qd number in the queue of its conversation; in a root's also su usage of the tree and tv saves
---           below it plus all qa of the tree. Fields that say nothing are absent or empty. A value over 64 bytes makes
---           Redis store all of them in a larger form (about 1 KB more).
+--           below it plus all qa of the tree. Fields that say nothing are absent, and so is su where nothing below the root has
+--           used anything. A value over 64 bytes makes Redis store all of them in a larger form (about 1 KB more).
 --   i list: unread mail, message id \0 command \0 wait \0 at \0 body
 --   d zset: message ids seen, at; lives 24 hours after the last one
 --   s string: snapshot
@@ -62,10 +62,10 @@ local function read(key)
   local v = call('HMGET', key, 'st', 'own', 'nd', 'ep', 'lu', 'v', 'sid', 'sc', 'ev', 'ss', 'cx', 'ca', 'cr', 'q', 'cre',
                  'us', 'qd', 'su')
   if not v[1] then return nil end
-  return {state = v[1], owner = v[2] ~= '' and v[2], node = v[3] ~= '' and v[3], epoch = tonumber(v[4] or 0),
+  return {state = v[1], owner = v[2], node = v[3], epoch = tonumber(v[4] or 0),
           lease = tonumber(v[5] or 0), version = tonumber(v[6]), save_id = v[7], schema = tonumber(v[8]),
           events = tonumber(v[9]), status = v[10], cancel = v[11], acked = v[12], crashes = tonumber(v[13] or 0),
-          quarantine = v[14], created = tonumber(v[15]), usage = v[16] or '0,0,0,0', queued = v[17], total = v[18] or '0,0,0,0'}
+          quarantine = v[14], created = tonumber(v[15]), usage = v[16] or '0,0,0,0', queued = v[17], total = v[18]}
 end
 
 local function shows(turn, activation, epoch) return turn.owner == activation and turn.epoch == epoch end
@@ -244,7 +244,8 @@ local function answered(replies, message)
 end
 
 local function release(key, id, state)
-  call('HSET', key, 'st', state, 'own', '', 'nd', '')
+  call('HSET', key, 'st', state)
+  call('HDEL', key, 'own', 'nd')
   call('ZREM', LEASES, id)
 end
 

@@ -20,7 +20,9 @@ local id, activation, epoch, version, save_id, mode, lease, wake, schema, status
 local messages_at, messages, events_at, events, beside, others = unpack(head, 16, 21)
 local turn = read(key.t)
 if not turn then return {'FENCED', false} end
-local total = ROOT == key.t and turn.total or call('HGET', ROOT, 'su') or '0,0,0,0'
+-- Of a root without turns below it `su` would say what `us` says, and is absent.
+local above = ROOT ~= key.t and call('HMGET', ROOT, 'su', 'us')
+local total = above and (above[1] or above[2] or '0,0,0,0') or turn.total or turn.usage
 local owned, replayed = shows(turn, activation, epoch), turn.save_id == save_id
 if replayed then
   call('HSET', key.t, 'sid', save_id) -- changes nothing, but gives a WAIT on this connection something to wait for
@@ -59,8 +61,8 @@ if head[12] and turn.cancel then
 end
 local usage = head[13]
 if turn.usage ~= usage then
-  if total == turn.usage and ROOT == key.t then
-    total = usage -- nothing below it has used anything
+  if not above and not turn.total then
+    total = usage
   else
     local function numbers(text) return {string.match(text, '(%d+),(%d+),(%d+),(%d+)')} end
     local sum, was, is = numbers(total), numbers(turn.usage), numbers(usage)
@@ -68,7 +70,7 @@ if turn.usage ~= usage then
     total = table.concat(sum, ',')
   end
   set('us', usage)
-  if ROOT == key.t then set('su', total) else call('HSET', ROOT, 'su', total) end
+  if above then call('HSET', ROOT, 'su', total) elseif turn.total then set('su', total) end
 end
 if ROOT ~= key.t then call('HINCRBY', ROOT, 'tv', 1) end
 
@@ -159,8 +161,7 @@ if keeps then
   call('ZADD', LEASES, now + lease, id)
 else
   set('st', mode)
-  set('own', '')
-  set('nd', '')
+  call('HDEL', key.t, 'own', 'nd')
   call('ZREM', LEASES, id)
   if mode == 'R' then wake = now end
   if wake and mode ~= 'T' then

@@ -10,7 +10,6 @@ import pytest
 from turnhold.actors.ids import root_id
 from turnhold.store import base
 from turnhold.store.memory_core import MemoryCore
-from turnhold.store.redis_connection import FORMAT
 
 from .both import START, claim_by, mail, new_turn
 from .redis_core import RedisCore
@@ -477,14 +476,3 @@ def test_a_note_has_a_version(talk: Talk) -> None:
     assert write(b"other", 0, name="") == base.Done()
     assert talk(base.ReadNote(conversation=TALK, name="n")) == base.Noted(2, b"")
     assert talk(base.ReadNote(conversation=TALK, name="")) == base.Noted(1, b"other")
-
-
-# -- the namespace
-
-
-def test_a_namespace_without_queues_is_made_one_with_them(client: redis.Redis) -> None:
-    """Releases that know none would wake queued turns: they may not open it any more."""
-    client.hset("{t}:meta", "format", 1)
-    RedisCore(client)
-
-    assert client.hget("{t}:meta", "format") == str(FORMAT).encode() == b"2"

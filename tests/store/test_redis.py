@@ -103,12 +103,14 @@ def test_a_master_without_a_name_is_the_one_that_was_asked() -> None:
 # -- opening
 
 
-async def test_a_format_that_is_unknown_is_refused(server: RedisServer) -> None:
-    """A namespace written by a later release is not touched."""
-    server.cli("HSET", "{later}:meta", "format", 99)
+@pytest.mark.parametrize("found", [1, 2, 99])
+async def test_a_format_that_is_unknown_is_refused(server: RedisServer, found: int) -> None:
+    """A namespace written by a later release, or by one that stored things in another way, is not touched."""
+    server.cli("HSET", f"{{n{found}}}:meta", "format", found)
 
-    with pytest.raises(StoreUnavailable, match="is of format 99, this release knows 2"):
-        await RedisStore(f"{server.url}?namespace=later").connect("n", lambda *_: None, lambda: 0)
+    with pytest.raises(StoreUnavailable, match=f"is of format {found}, this release knows 3"):
+        await RedisStore(f"{server.url}?namespace=n{found}").connect("n", lambda *_: None, lambda: 0)
+    assert server.cli("HGET", f"{{n{found}}}:meta", "format") == str(found)
 
 
 async def test_nobody_there_is_said_within_the_time_of_an_operation() -> None:
