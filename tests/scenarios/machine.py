@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from turnhold import Agent, AiMessage, ApprovalDecision, ChatMessage, ResumeCommand, Status, ToolCall, UserMessage
+from turnhold import Agent, AiMessage, ApprovalDecision, ChatMessage, ResumeCommand, Status, ToolCall, Usage, UserMessage
 from turnhold.actors.history import readable
 from turnhold.actors.ids import root_id
 from turnhold.actors.machine import messages as m
@@ -42,6 +42,7 @@ class Machine:
     draft: Draft = field(init=False)
     state: TurnState = field(init=False)
     number: int = 0
+    seen: Usage | None = None  # of the model request under way
 
     def __post_init__(self) -> None:
         draft = new_turn(
@@ -61,6 +62,7 @@ class Machine:
             agent=self.agent,
             asking=frozenset(self.asking),
             cancel_grace=self.grace,
+            seen=self.seen,
         )
 
     def take(self, draft: Draft) -> Draft:

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from turnhold import Effect, ExecutionPolicy, RetryPolicy, Status, SuspensionType, UserMessage
+from turnhold import (
+    Agent,
+    ApprovalDecision,
+    Effect,
+    ExecutionPolicy,
+    FormDefinition,
+    RetryPolicy,
+    Status,
+    SuspensionType,
+    ToolCall,
+    Usage,
+    UserMessage,
+)
 from turnhold.actors.ids import child_id
 from turnhold.actors.machine import messages as m
 from turnhold.actors.machine.draft import Refusal, StopModel
+from turnhold.testing import ScriptedModel
 
 from .lab import Desk, talk
 from .machine import LOST, REFUND, Machine, machine
@@ -77,3 +90,53 @@ def test_what_is_asked_takes_the_place_of_a_retry(what: str) -> None:
     assert open_waits(turn) == [SuspensionType.CHILD_AGENT if what == "child" else SuspensionType.USER_INPUT]
     assert [receipt.effect for receipt in turn.receipts] == [Effect.SUPERSEDED]
     assert not any(isinstance(action, StopModel) for action in turn.draft.actions)
+
+
+def test_the_end_of_a_child_is_progress() -> None:
+    """DESIGN 5.9: it is the result of an effect, so owners that were lost before it do not count behind it."""
+    turn = machine()
+    order = child(turn)
+    turn.feed(m.Received("m", order, turn.now))
+    assert not turn.draft.progress
+
+    turn.feed(m.Received("n", m.ChildEnded(order.child_id, "shop", Status.COMPLETED, "helped"), turn.now))
+
+    assert turn.draft.progress
+
+
+def test_a_sequential_call_waits_for_an_agents_call() -> None:
+    """It runs alone: not beside the child that the call before it has started."""
+    helper = Agent("helper", model=ScriptedModel("helped"))
+    turn = machine(helper.as_tool(), Desk().tool(sequential=True))
+    turn.feed(turn.replied(ToolCall("h", "helper", {"input": "please"}), REFUND))
+    (started,) = turn.draft.children
+    assert turn.started == []
+
+    turn.feed(m.Received("m", m.ChildEnded(started.state.turn_id, "helper", Status.COMPLETED, "helped"), turn.now))
+
+    assert turn.started == [("c", 1)]
+
+
+def test_a_request_that_is_stopped_costs_what_was_seen_of_it() -> None:
+    """DESIGN 5.8: tokens that the model has reported before a cancel are counted."""
+    turn = machine()
+    turn.seen = Usage(3, 4)
+
+    turn.feed(m.CancelRequested("stop"))
+
+    assert (turn.state.status, turn.state.usage) == (Status.CANCELLED, Usage(3, 4))
+
+
+def test_the_status_is_that_of_the_first_wait() -> None:
+    """DESIGN 2: in call order, whatever the calls are called and whichever wait was opened first."""
+    form = FormDefinition("f", description="a form", schema={"type": "object"})
+    turn = machine(Desk().tool(), Desk().tool("other"), approval=lambda turn, call, tool: True)
+    turn.feed(turn.replied(ToolCall("z", "refund"), ToolCall("a", "other")))
+    turn.feed(turn.decided(ApprovalDecision.allow(), 1))
+    turn.feed(m.FormAsked("a", 1, form))
+    assert turn.state.status is Status.RUNNING
+
+    turn.feed(turn.decided(ApprovalDecision.require()))
+
+    assert sorted(open_waits(turn)) == [SuspensionType.TOOL_APPROVAL, SuspensionType.USER_INPUT]
+    assert turn.state.status is Status.WAITING_FOR_APPROVAL

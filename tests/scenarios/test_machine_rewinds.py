@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from turnhold import Effect, ResumeCommand, Status, SuspensionType
+from turnhold import Effect, ResumeCommand, Status, SuspensionType, ToolCall
 from turnhold.actors.machine import messages as m
 from turnhold.actors.machine.rewound import unknown_to
 from turnhold.actors.turn import CallStatus
 
+from .lab import Desk
 from .machine import REFUND, Machine, approve, machine, running, waiting
 
 
@@ -53,8 +54,10 @@ def test_a_rerun_was_forgotten() -> None:
     """A call in doubt whose rerun was forgotten stays with the same question, and its next attempt has a new number."""
     turn = running("once")
     turn.crash()
+    asked = [wait.id for wait in turn.state.waits]
     turn.feed(told(turn, attempt=3))
-    assert len(turn.state.waits) == 1
+    assert [wait.id for wait in turn.state.waits] == asked
+    assert len(asked) == 1
     turn.feed(turn.mail(ResumeCommand.rerun("c")))
     assert turn.started == [("c", 1), ("c", 4)]
 
@@ -106,3 +109,36 @@ def test_a_stranger_never_began() -> None:
     turn.feed(turn.replied(REFUND))
     turn.feed(m.NotStarted("c", 1, "no replica"))
     assert not turn.state.waits
+
+
+def test_an_ended_turn_owes_nothing() -> None:
+    """Its calls are in no record any more; who lost it has nothing to tell."""
+    turn = waiting()
+    turn.feed(m.CancelRequested("stop"))
+    assert turn.state.status is Status.CANCELLED
+
+    assert unknown_to(turn.state, [m.Start("c", 1, "once"), m.Start("other", 1, "once")]) == ([], [])
+
+
+def test_a_call_that_has_been_decided_otherwise() -> None:
+    """A call that has its result meanwhile, here by a rejection, keeps it: there is nothing left to ask about."""
+    turn = machine(Desk().tool(approval=True))
+    turn.feed(turn.replied(REFUND, ToolCall("d", "refund")))
+    turn.feed(turn.mail(ResumeCommand.reject_tool("c")))
+
+    turn.feed(told(turn))
+
+    assert turn.statuses == [CallStatus.REJECTED, CallStatus.AWAITING]
+    assert [wait.correlation for wait in turn.state.waits] == ["d"]
+
+
+def test_a_forgotten_start_counts_once() -> None:
+    """Against the limit of tool calls, as if it had not been forgotten; its rerun does not count again."""
+    turn = waiting()
+    assert turn.state.tool_call_count == 0
+    turn.feed(told(turn))
+    assert turn.state.tool_call_count == 1
+
+    turn.feed(turn.mail(ResumeCommand.rerun("c")))
+
+    assert (turn.started, turn.state.tool_call_count) == ([("c", 2)], 1)
