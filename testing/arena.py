@@ -72,7 +72,9 @@ class Seat:
     ) -> None:
         self.number = number
         self.graves = [] if graves is None else graves
-        self.gate, self.ears, self.wire, self.threads = Gate(), Ears(), Wire(clock), Threads()
+        self.gate, self.threads = Gate(), Threads()
+        self.ears, self.wire = Ears(witness.counts), Wire(clock, witness.counts)
+        self.armed: list[tuple[Point, Crash]] = []
         self.cut: Cut = ""
         self.lives = 0
         self.room = CROWD
@@ -126,6 +128,7 @@ class Seat:
     def before(self, op: Op) -> None:
         """Let nothing through that is cut off."""
         if self.cut == "all" or (self.cut == "renew" and isinstance(op, base.Renew)):
+            self._witness.counts["calls cut off"] += 1
             raise StoreUnavailable("this node is cut off from the store (a test)")
 
     def after(self, op: Op, reply: Reply) -> None:
@@ -134,7 +137,8 @@ class Seat:
     def arm(self, operation: str, point: Point, nth: int) -> None:
         """Let the node crash at a store call to come."""
         node = node_of(self.runtime)
-        node.fault = Crash(node, operation, point, nth)
+        node.fault = crash = Crash(node, operation, point, nth)
+        self.armed.append((point, crash))
 
     async def kill(self) -> None:
         """Let the node die now, and its threads with it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine, Iterable
 from contextlib import ExitStack
 from typing import Any, TypeVar, final
@@ -27,6 +28,7 @@ from .verdict import Verdict
 from .witness import Witness, tools_of, watched_agent, watching
 
 ROUNDS = 60
+POINTS = {"before_apply": "died before a call", "after_apply": "died behind a call", "lost_reply": "replies lost"}
 T = TypeVar("T")
 
 
@@ -210,6 +212,7 @@ class Field:
     async def replace(self, number: int, *, drain: bool) -> None:
         """Let a node die or drain, and another take its seat."""
         seat = self.seat(number)
+        self.witness.counts["drained nodes" if drain else "killed nodes"] += 1
         if not drain:
             await seat.kill()
         await seat.again(self._lease)
@@ -236,6 +239,7 @@ class Field:
 
     async def rob(self, pick: int) -> None:
         """Take a turn from its owner, which does not know."""
+        self.witness.counts["leases taken"] += 1
         turn, node = picked(self.owned, pick)
         await self._by_hand(base.Reap(turn=turn, grace_ms=0, dead_node=node))
 
@@ -250,6 +254,7 @@ class Field:
     async def rewind(self) -> None:
         """Put the store back to what was remembered; what it has promised since then of the trees that have changed is void."""
         assert self.past is not None, "something was kept"
+        self.witness.counts["rewinds"] += 1
         names = tuple({*self.witness.turns, *self.turns, *self.below})
         before = await self._versions(names)
         self.past.put_back()
@@ -327,6 +332,13 @@ class Field:
             if wait.type is not SuspensionType.RETRY:
                 self._answer(number, wait, number % 3, at_root=number % 2 == 1)
         await self.clock.advance(self._lease)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What was done, and what went wrong."""
+        struck = Counter(POINTS[point] for seat in self.seats for point, crash in seat.armed if crash.happened)
+        done = Counter({"examples": 1, "turns": len(self.starts), "children": len(self.below), "answers": len(self.senders)})
+        return done + struck + self.witness.counts + Counter({"tool starts": len(self.witness.starts)})
 
     def close(self) -> None:
         """Leave, whatever has happened."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import final
 
@@ -61,7 +61,8 @@ class Gate:
 class Ears:
     """How a node hears the bells of the store: at once, not at all (`deaf`), or late and in the wrong order (`slow`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, counts: Counter[str]) -> None:
+        self.counts = counts
         self.deaf = self.slow = False
         self._bell: Bell | None = None
         self._late: list[tuple[str, str]] = []
@@ -80,8 +81,9 @@ class Ears:
     def ring(self, kind: str, turn: str) -> None:
         """A bell rings."""
         if self.deaf or self._bell is None:
-            return
-        if self.slow:
+            self.counts["bells lost"] += 1
+        elif self.slow:
+            self.counts["bells late"] += 1
             self._late.append((kind, turn))
         else:
             self._bell(kind, turn)
@@ -98,7 +100,8 @@ class Ears:
 class Wire:
     """The way to the store: calls that take their time are overtaken by others, and some arrive behind their own repetition."""
 
-    def __init__(self, clock: VirtualClock) -> None:
+    def __init__(self, clock: VirtualClock, counts: Counter[str]) -> None:
+        self.counts = counts
         self.slow = ""
         self.delay = 0.0
         self.losing = ""
@@ -119,8 +122,10 @@ class Wire:
         if self.losing and fits(self.losing, op):
             self.losing = ""
             self.late.append(op)
+            self.counts["calls lost under way"] += 1
             raise StoreUnavailable("no answer in time (a test)")
         if self.slow and fits(self.slow, op):
+            self.counts["slow calls"] += 1
             await self._world.sleep(self.delay)
 
 
@@ -181,6 +186,7 @@ class GatedConnection:
 
     async def call(self, op: Op) -> Reply:
         """Apply an operation."""
+        self._witness.counts["store calls"] += 1
         await self._gate.passed()
         if self._wire is not None and not self._wire.clear:
             await self._wire.passed(op)
@@ -189,5 +195,6 @@ class GatedConnection:
         self._witness.applied(op, reply)
         if self._gate.behind and fits(self._gate.behind, op):
             self._gate.close()
+        self._witness.counts["calls stood still"] += self._gate.shut
         await self._gate.passed()
         return reply

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, TypeAlias
 
@@ -47,6 +48,8 @@ class TurnRaceMachine(Weather, RuleBasedStateMachine):
     turns: ClassVar[int] = 3
     conversations: ClassVar[int] = 2
     rewinds: ClassVar[bool] = False
+    totals: ClassVar[Counter[str]] = Counter()
+    """What all runs of the machine have done, and what went wrong in them."""
 
     @classmethod
     def of(
@@ -77,7 +80,9 @@ class TurnRaceMachine(Weather, RuleBasedStateMachine):
             return Field(make_agent(), open_store(new_store()), nodes, LEASE)
 
         machine = type(
-            "TurnRaces", (cls,), {"make_field": make_field, "turns": turns, "conversations": conversations, "rewinds": rewinds}
+            "TurnRaces",
+            (cls,),
+            {"make_field": make_field, "turns": turns, "conversations": conversations, "rewinds": rewinds, "totals": Counter()},
         )
         machine.TestCase.settings = DEFAULT
         return machine
@@ -93,6 +98,7 @@ class TurnRaceMachine(Weather, RuleBasedStateMachine):
 
     def _do(self, work: Coroutine[object, object, Any]) -> None:
         async def judged() -> None:
+            self.field.witness.counts["steps"] += 1
             await work
             await self.field.check()
 
@@ -196,4 +202,5 @@ class TurnRaceMachine(Weather, RuleBasedStateMachine):
             if self.field.ready and not self._failed:
                 self.field.loop.run_until_complete(self.field.finish())
         finally:
+            self.totals.update(self.field.counts)
             self.field.close()

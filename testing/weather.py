@@ -12,7 +12,8 @@ from .arena import Cut
 from .crashes import POINTS, Point
 from .field import Field
 
-OPERATIONS = ("*", "create", "deliver", "claim", "save", "renew", "cancel", "reap", "find", "due", "read_mail", "read_replies")
+OFTEN = ("*", "save", "deliver", "claim", "create")
+OPERATIONS = (*OFTEN, *OFTEN, "renew", "cancel", "reap", "find", "due", "read_mail", "read_replies")
 REPEATABLE = ("deliver", "claim", "save", "renew", "cancel", "reap", "abandon")
 SLOW = ("*", "save", "claim", "deliver", "renew")
 SEATS = st.integers(0, 7)
@@ -31,7 +32,7 @@ class Weather:
 
     # ------------------------------------------------------------------------------------------------------ of a node
 
-    @rule(seat=SEATS, operation=st.sampled_from(OPERATIONS), point=st.sampled_from(POINTS), nth=st.integers(1, 4))
+    @rule(seat=SEATS, operation=st.sampled_from(OPERATIONS), point=st.sampled_from(POINTS), nth=st.integers(1, 3))
     def arm(self, seat: int, operation: str, point: Point, nth: int) -> None:
         """Let a node die, or lose a reply, at a store call to come."""
         self.field.seat(seat).arm(operation, point, nth)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, final
@@ -71,6 +72,7 @@ class Witness:
         self.saved: dict[str, TurnState] = {}
         self.starts: list[Start] = []
         self.breaches: list[str] = []
+        self.counts: Counter[str] = Counter()
         self.talks = Talks(self.note)
         self.begun: set[str] = set()  # turns whose history was open in a save before their last
         self.given: dict[tuple[str, str], list[JsonObject]] = {}

@@ -12,6 +12,14 @@ from hypothesis import HealthCheck, settings
 from .blocking import no_blocking_calls
 from .redis_cluster import RedisCluster
 from .redis_server import redis_server
+from .tally import (  # noqa: F401 - hooks and a fixture, for all tests
+    pytest_configure,
+    pytest_configure_node,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+    pytest_testnodedown,
+    tally,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -175,9 +175,9 @@ def make_talker() -> Agent:
         return "at last"
 
     model = ScriptedModel(
-        ModelOverloaded("busy"),
         [call("refund", amount=25), call("look_up", order="O-1"), call("fickle")],
+        ModelOverloaded("busy"),
         [call("charge", amount=1), call("explain")],
         "done",
     )
-    return Agent("races", model=Slow(model), tools=[refund, look_up, charge, explain, fickle])
+    return Agent("races", model=model, tools=[refund, look_up, charge, explain, fickle])

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from turnhold import Agent
 
+    from ..tally import Tally
+
 
 def new_file() -> SqliteStore:
     """A file that nobody else has; folders are cleared away with this process."""
@@ -55,11 +57,22 @@ TestRacesWithRewinds.settings = settings(TestRacesInMemory.settings, max_example
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("make", [make_agent, make_family, make_poor_family, make_planner, make_talker])
-@pytest.mark.parametrize("store", ["memory://", new_file])
-def test_long_search(store: str, make: Callable[[], Agent]) -> None:
-    """The same, long."""
-    run_state_machine_as_test(
-        TurnRaceMachine.of(make, store=store, nodes=3),
-        settings=settings(TestRacesInMemory.settings, max_examples=settings().max_examples),
-    )
+@pytest.mark.parametrize("store", ["memory://", new_file], ids=["memory", "file"])
+def test_long_search(store: str, make: Callable[[], Agent], tally: Tally) -> None:
+    """The same, long; on files a quarter of it."""
+    look(TurnRaceMachine.of(make, store=store, nodes=3, turns=4), tally, 1 if store == "memory://" else 4)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("store", ["memory://", new_file], ids=["memory", "file"])
+def test_long_search_with_rewinds(store: str, tally: Tally) -> None:
+    """The same, where the store forgets."""
+    look(TurnRaceMachine.of(make_talker, store=store, nodes=3, turns=4, rewinds=True), tally, 1 if store == "memory://" else 4)
+
+
+def look(machine: type[TurnRaceMachine], tally: Tally, part: int) -> None:
+    run_state_machine_as_test(machine, settings=settings(TestRacesInMemory.settings, max_examples=settings().max_examples // part))
+    tally.update(machine.totals)

@@ -24,13 +24,11 @@ class LuaMutant(NamedTuple):
 
 
 MUTANTS = [
-    LuaMutant(
-        "no token check", "save", "if not shows(turn, activation, epoch) then return {'FENCED', turn.node} end\nlocal", "local"
-    ),
-    LuaMutant("no save id", "save", "if turn.save_id == save_id then", "if false then"),
-    LuaMutant("crashes stay", "save", "if progress and turn.crashes > 0 then", "if false then"),
+    LuaMutant("no token check", "save", "local owned, replayed = shows(turn, activation, epoch),", "local owned, replayed = true,"),
+    LuaMutant("no save id", "save", "turn.save_id == save_id\n", "false\n"),
+    LuaMutant("crashes stay", "save", "if head[11] and turn.crashes > 0 then", "if false then"),
     LuaMutant("flag stays", "save", "  call('HDEL', key.t, 'cx')\n", ""),
-    LuaMutant("wait stays open", "save", "for _, wait in ipairs(args()) do close_wait(key, KEYS[6], wait) end", "args()"),
+    LuaMutant("wait stays open", "save", "  for _, wait in ipairs(beside[4]) do close_wait(key, WAITS, wait) end\n", ""),
     LuaMutant("usage of one turn", "save", "sum[n] - was[n] + is[n]", "is[n]"),
     LuaMutant("consumed from the head", "save", "if found then call('LREM', key.i, 1, found) end", "call('LPOP', key.i)"),
     LuaMutant("child born free", "save", "if cause then raise_cancel(child.t, born, cause) end", ""),
