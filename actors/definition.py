@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
@@ -14,6 +15,7 @@ from .record import JsonObject, JsonValue
 Place: TypeAlias = tuple[str | int, ...]
 
 MAX_CHAIN = 32
+MAX_GROWTH = 20_000  # characters of all patterns together; each takes the compiler up to 700 bytes
 MAX_PARTS = 2000  # the library takes about a second to check a definition of as many
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TYPES = 7  # what JSON has; the library takes quadratic time to see that a longer list repeats one
@@ -52,6 +54,7 @@ class Definition:
         self._anchors: set[str] = set()
         self._references: list[tuple[JsonObject, str]] = []
         self._parts = 0
+        self._growth = 0
         self._visit((), schema)
 
     def targets(self) -> dict[str, JsonValue]:
@@ -111,6 +114,9 @@ class Definition:
         for keyword in ("pattern", "patternProperties"):
             value = schema.get(keyword)
             for pattern in [value] if isinstance(value, str) else value if isinstance(value, dict) else ():
+                self._growth += _growth(pattern)
+                if self._growth > MAX_GROWTH:
+                    raise WrongSchema((*place, keyword), f"{pattern[:80]!r} is not a regular expression: it repeats too much")
                 try:
                     compiled_pattern(pattern)
                 except Exception as error:
@@ -141,3 +147,26 @@ def compiled_pattern(pattern: str) -> regex.Pattern[str]:
     :raises regex.error: if it is not one; the compiler has other errors too for absurd ones.
     """
     return regex.compile(pattern)
+
+
+def _growth(pattern: str) -> int:
+    """Return a number of characters by which a pattern does not grow when the compiler writes out what must be repeated.
+
+    ``(a){4000000000}`` would take all memory. What repeats a group multiplies, what repeats one character adds. Where blanks and
+    comments may stand between the two, each may repeat a group.
+    """
+    loose = _VERBOSE.search(pattern) is not None
+    size, times = len(pattern), 1
+    for found in _LEAST.finditer(pattern):
+        least = max(1, int(found[1][:20]))
+        if loose or pattern[found.start() - 1 : found.start()] == ")":
+            times *= least
+        else:
+            size += least
+        if size * times > MAX_GROWTH + len(pattern):
+            break
+    return size * times - len(pattern)
+
+
+_LEAST = re.compile(r"\{\s*(\d+)")
+_VERBOSE = re.compile(r"\(\?[a-zA-Z0-9-]*x")

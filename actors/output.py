@@ -68,7 +68,7 @@ class Output(Generic[Out]):
         """
         if self._binder is None:
             return text
-        if (size := len(text.encode())) > MAX_OUTPUT:
+        if (size := len(text.encode(errors="surrogatepass"))) > MAX_OUTPUT:
             raise OutputInvalid("the reply", [("$", f"has {size} bytes, the limit is {MAX_OUTPUT}")])
         first: OutputInvalid | None = None
         for value in self._readings(text):

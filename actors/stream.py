@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from .chat import AiMessage, ToolCall, Usage
-from .errors import ModelError
+from .checks import check_object
+from .errors import InvalidDefinition, ModelError
 
 if TYPE_CHECKING:
     from .model import Delta, ToolCallDelta
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 MAX_ARGUMENTS: Final = 1024 * 1024
 """Characters of one call's arguments that are read as JSON; longer ones are invalid."""
+
+MAX_LEVELS: Final = 64
+"""Levels of one call's arguments; deeper ones are invalid."""
 
 MAX_REPLY: Final = 8 * 1024 * 1024
 """Characters of text, reasoning and arguments that one reply may have."""
@@ -134,10 +138,10 @@ def mended(text: str) -> str:
 
 
 def _object(text: str) -> JsonObject | None:
-    """Return the JSON object that `text` is and that can be stored again, or None."""
+    """Return the JSON object that `text` is and that can be stored again (64 bits, `MAX_LEVELS`), or None."""
     try:
         value = msgspec.json.decode(text, type=dict[str, Any])
-        msgspec.json.encode(value)
-    except (ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+        check_object("arguments", value, 2 * MAX_ARGUMENTS, MAX_LEVELS)
+    except (ValueError, OverflowError, RecursionError, msgspec.MsgspecError, InvalidDefinition):
         return None
     return value

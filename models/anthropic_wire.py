@@ -421,7 +421,7 @@ def _parsed(body: object, kind: type[_B]) -> _B:
         raise ModelError(f"the endpoint's answer is no JSON object but {type(body).__name__}")
     try:
         parsed = msgspec.convert(body, kind, strict=False)
-    except (msgspec.ValidationError, RecursionError) as error:
+    except (msgspec.ValidationError, UnicodeError, RecursionError) as error:
         raise ModelError(f"the endpoint's answer is none of Anthropic's messages: {error}") from error
     if parsed.error or parsed.type == "error":
         raise body_error(parsed.error)

@@ -239,7 +239,7 @@ def _parsed(body: object) -> _Body:
         raise ModelError(f"the endpoint's answer is no JSON object but {type(body).__name__}")
     try:
         parsed = msgspec.convert(body, _Body, strict=False)
-    except (msgspec.ValidationError, RecursionError) as error:
+    except (msgspec.ValidationError, UnicodeError, RecursionError) as error:
         raise ModelError(f"the endpoint's answer is no chat completion: {error}") from error
     if parsed.error:
         raise body_error(parsed.error)

@@ -263,7 +263,8 @@ class Actor:
         for action in draft.actions:
             if type(action) is Park:
                 await self._park(action)
-                await self._wake_for_cancel()
+                if self._fault is None:  # else the cancel would find what this batch has found
+                    await self._wake_for_cancel()
                 return False
         return await self._commit(draft, batch)
 
@@ -393,7 +394,10 @@ class Actor:
     async def _unsaveable(self, batch: list[m.Message]) -> bool:
         """What was to be saved cannot be: the turn fails instead; where even that cannot be saved, it is parked."""
         try:
-            return await self._commit(self._failed(batch), [])
+            draft = self._failed(batch)
+            if not any(isinstance(action, Park) for action in draft.actions):
+                return await self._commit(draft, [])
+            raise ValueError("its state cannot be worked with")
         except (SnapshotTooLarge, UnicodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
             await self._park(Park(f"it cannot be saved: {error}"[:500]))
             return False
@@ -409,7 +413,13 @@ class Actor:
             for message in batch
             if isinstance(message, m.ToolReturned | m.ToolFailed)
         ]
-        return handle(self.state, [m.Fault(failure), *kept], self._context())
+        try:
+            return handle(self.state, [m.Fault(failure), *kept], self._context())
+        except Exception as error:  # its state makes no sense; whoever takes it up next would fall over it as well
+            log.exception("machine_failed", turn=self.turn_id)
+            draft = Draft(self.state, self._context())
+            draft.actions.append(Park(f"its state cannot be worked with: {error!r}"[:500]))
+            return draft
 
     def _refused(self, op: base.Save, reply: base.Reply) -> Exception:
         self.lost = True

@@ -27,12 +27,16 @@ class Crashed(errors.StoreUnavailable):
 
 
 def receipt_of(outcome: Outcome, turn_id: str, command_id: str | None, waits: tuple[Suspension, ...] = ()) -> Receipt:
-    """Return the receipt of an accepted command. :raises CommandRefused: if it was refused."""
+    """Return the receipt of an accepted command.
+
+    :raises CommandRefused: if it was refused.
+    :raises SnapshotCorrupt: if what was stored as its answer answers something else.
+    """
     if isinstance(outcome, Accepted):
         return outcome.receipt
     if isinstance(outcome, Refusal):
         refuse(outcome, turn_id, command_id, waits)
-    raise AssertionError("a command is accepted or refused")
+    raise errors.SnapshotCorrupt(turn_id, "a command is accepted or refused")
 
 
 def refuse(refusal: Refusal, turn_id: str, command_id: str | None, waits: tuple[Suspension, ...] = ()) -> NoReturn:

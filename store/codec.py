@@ -21,7 +21,7 @@ from ..actors.machine.messages import MailMessage
 from ..actors.memory import MemoryMessage, Remembered
 from ..actors.policies import ExecutionPolicy
 from ..actors.record import JsonObject, Time, utc
-from ..actors.turn import SCHEMA, TurnState
+from ..actors.turn import SCHEMA, Ms, TurnState
 from ..actors.waits import Phase, Receipt, Suspension, SuspensionType
 from .records import MemoryEntry
 
@@ -37,7 +37,7 @@ class StoredEvent(msgspec.Struct, array_like=True, gc=False, frozen=True):
     """An event of a save, as `RawEvent`; what the first releases have stored has no step."""
 
     type: EventType
-    at: int
+    at: Ms
     data: JsonObject
     step: int = 0
 
@@ -122,7 +122,20 @@ def decode_state(turn_id: str, schema: int, data: bytes) -> TurnState:
     state = _decode(_state, turn_id, data)
     if state.turn_id != turn_id:
         raise SnapshotCorrupt(turn_id, f"it is of turn {state.turn_id!r}")
+    if (reason := _nonsense(state)) is not None:
+        raise SnapshotCorrupt(turn_id, reason)
     return state
+
+
+def _nonsense(state: TurnState) -> str | None:
+    """Say what no release can have stored although each field of it is well formed, and nobody could go on with."""
+    if state.ending is not None and not state.ending.terminal:
+        return f"it is about to end as {state.ending.value}"
+    if state.cancel_at and state.ending is None and not state.status.terminal:
+        return "it has taken a cancel, and does not end"
+    if any(not wait.id.startswith(f"{state.turn_id}/") or wait.id.count("/") < 2 for wait in state.waits):
+        return "it has a wait of another turn"
+    return None
 
 
 def check_counts(state: TurnState, messages: int, events: int) -> None:

@@ -84,7 +84,7 @@ def from_receipt(receipt: Receipt, asked: ResumeCommand, by: str, turn_id: str) 
 
 def same_wait(wait: str, named: str) -> bool:
     """Tell whether a wait is meant by its id or by the id of its call."""
-    return wait == named or wait.split("/")[1] == named
+    return wait == named or wait.split("/")[1:2] == [named]
 
 
 def _known(draft: Draft, message: Received, asked: ResumeCommand) -> Outcome | None:

@@ -21,7 +21,7 @@ from ..results import result_text
 from ..schema import MAX_TEXT
 from ..tools import CREATE_PLAN, UPDATE_PLAN
 from ..turn import CallRecord, CallStatus, Status
-from . import limits, plan_calls, plans
+from . import limits, plan_calls, plans, texts
 from .calls import finish
 from .draft import Draft
 from .messages import ChildEnded, StartChild
@@ -42,7 +42,7 @@ def consider(draft: Draft, call: CallRecord) -> None:
     state, agent = draft.state, draft.context.agent
     assert agent is not None, "only an executor considers calls"
     if call.invalid is not None:
-        return refuse(draft, call, "invalid_arguments", "The arguments are not a JSON object.")
+        return refuse(draft, call, "invalid_arguments", texts.NO_ARGUMENTS)
     if call.name == CREATE_PLAN and state.plan is not None:
         return refuse(draft, call, "plan_exists", f"There is a plan already: {state.plan.goal[:MAX_TEXT]}")
     if limits.too_deep(state):

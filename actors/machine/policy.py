@@ -42,7 +42,7 @@ def consider(draft: Draft, call: CallRecord) -> None:
         known = ", ".join(sorted(definition.name for definition in offered))
         return refuse(draft, call, "unknown_tool", f"There is no tool {call.name!r}. Tools: {known or 'none'}.")
     if call.invalid is not None:
-        return refuse(draft, call, "invalid_arguments", "The arguments are not a JSON object.")
+        return refuse(draft, call, "invalid_arguments", texts.NO_ARGUMENTS)
     try:
         tool.bind(call.effective)
     except ArgumentsInvalid as error:

@@ -14,6 +14,7 @@ from .messages import ChildEnded
 
 CHILD_PREFIX = "Result of a child turn: "
 MAX_SHOWN = 4096
+NO_ARGUMENTS = "The arguments are not a JSON object of at most 64 levels with whole numbers of at most 64 bits."
 
 
 def dump(value: JsonValue) -> str:

@@ -55,7 +55,10 @@ class Questions:
         return form, ElicitResult(action="accept", content=data)
 
     def _form(self, params: Params) -> FormDefinition[Any]:
-        digest = _digest(params)
+        try:
+            digest = _digest(params)
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            raise ToolError(f"the server's question cannot be asked: {short(str(error))}", kind="mcp_bad_question") from None
         number = self.counts.get(digest, 0) + 1
         if sum(self.counts.values()) >= MAX_QUESTIONS:
             raise _too_many()
@@ -75,7 +78,10 @@ def _schema(params: Params) -> JsonObject:
     title = short(params.message).strip() or "A question"
     if params.mode == "url":
         url = short(params.url)
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidDefinition(f"the page is not on the web: {url[:200]}")
         return {

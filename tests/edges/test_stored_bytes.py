@@ -23,6 +23,7 @@ from turnhold import (
     UserMessage,
     tool,
 )
+from turnhold.actors.machine.draft import Noted
 from turnhold.actors.turn import SCHEMA
 from turnhold.store import base, codec
 from turnhold.testing import ScriptedModel, call
@@ -407,6 +408,17 @@ async def test_an_unreadable_answer(place: Place) -> None:
         await turn.submit(ResumeCommand.approve_tool(wait))
 
     assert [item.id for item in (await turn.view()).open_waits] == [wait.id]
+
+
+async def test_an_answer_to_something_else(place: Place) -> None:
+    """An answer that can be read and is none to a command is corrupt as well."""
+    runtime = await place.runtime(gated())
+    turn, wait = await waiting(runtime)
+    runtime._node.new_id = lambda: "the-message"
+    place.memory.core._trees[turn.id].replies["the-message"] = codec.encode_outcome(Noted())
+
+    with pytest.raises(SnapshotCorrupt, match="a command is accepted or refused"):
+        await turn.submit(ResumeCommand.approve_tool(wait))
 
 
 async def test_an_unreadable_entry_of_the_inbox(place: Place) -> None:

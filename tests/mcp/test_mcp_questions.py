@@ -9,11 +9,13 @@ import pytest
 from mcp import UrlElicitationRequiredError
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.resolve import Elicit, Resolve
-from mcp.types import ElicitRequestURLParams
+from mcp.types import ElicitRequestFormParams, ElicitRequestURLParams
 from pydantic import BaseModel
 
-from turnhold import InvalidFormData, ResumeCommand, Runtime, Status, SuspensionType
+from turnhold import InvalidFormData, ResumeCommand, Runtime, Status, SuspensionType, ToolError
 from turnhold.protocols.mcp import McpServer
+from turnhold.protocols.mcp.questions import Questions
+from turnhold.testing import tool_context
 
 from . import shop
 from .wire import agent, result_of, run
@@ -233,3 +235,21 @@ async def test_not_asked() -> None:
         text = json.loads(text)
 
     assert (view.status, text["kind"]) == (Status.COMPLETED, "mcp_error")
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        ElicitRequestURLParams(message="m", url="http://[::1", elicitation_id="x"),
+        ElicitRequestURLParams(message="m", url="javascript:alert(1)", elicitation_id="x"),
+        ElicitRequestFormParams(message="m", requested_schema={"type": "object", "maxProperties": 10**30}),
+        ElicitRequestFormParams(
+            message="m", requested_schema={"type": "object", "properties": {"a": {"pattern": "(a){4000000000}"}}}
+        ),
+    ],
+    ids=["no URL", "no page", "a huge number", "a pattern for all memory"],
+)
+def test_a_question_that_cannot_be_asked(question: Any) -> None:
+    """A server's nonsense is an error of its call, which the model reads, and never an exception of another kind."""
+    with tool_context() as context, pytest.raises(ToolError, match="the server's question cannot be asked"):
+        Questions(context).answer(question)

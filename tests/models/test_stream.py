@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import reduce
 from typing import Any
 
 import msgspec
@@ -148,7 +149,8 @@ def test_an_endless_reply_is_an_error(delta: Delta) -> None:
         ('Here you are: {"a": {"b": 1}}. Good luck!', {"a": {"b": 1}}),
         ('{"a": 1} (that is all)', {"a": 1}),
         ('{"a": "} {"}', {"a": "} {"}),
-        ('{"a": 123456789012345678901234567890}', {"a": 123456789012345678901234567890}),
+        ('{"a": 9223372036854775807}', {"a": 9223372036854775807}),
+        ('{"a":' + "[" * 63 + "]" * 63 + "}", {"a": reduce(lambda inner, _: [inner], range(62), list[object]())}),
     ],
 )
 def test_arguments_that_can_be_read(text: str, arguments: dict[str, object]) -> None:
@@ -160,6 +162,7 @@ def test_arguments_that_can_be_read(text: str, arguments: dict[str, object]) -> 
     [
         *("null", "0", "[]", '"{}"', "true", '[{"a": 1}]', '[{"a": 1}', '"{"a": 1}"', "words", "}{", "{"),
         *('{"a": 1', '{"a": {"b": 1}, "c', '{"a": 1}{"b": 2}', '{"a": NaN}', '{"a": 1e999}', "{'a': 1}", "{a: 1}"),
+        *('{"a": 9223372036854775808}', '{"a": 123456789012345678901234567890}', '{"a":' + "[" * 64 + "]" * 64 + "}"),
         *('{"a": "\\ud800"}', '{"a": "\ud800"}', '{"a":' * 5000 + "1" + "}" * 5000, "[" * 100_000),
     ],
 )
