@@ -122,7 +122,8 @@ def _walk(path: str, value: object, levels: int, left: Iterator[int]) -> None:
     if value is None or isinstance(value, bool):
         return
     if isinstance(value, str):
-        check_text(path, value, 1 << 30)
+        if not value.isascii():
+            check_text(path, value, 1 << 30)
     elif isinstance(value, int):
         if not -(2**63) <= value < 2**63:
             raise InvalidDefinition(f"{path} is a whole number outside 64 bits")
@@ -134,7 +135,8 @@ def _walk(path: str, value: object, levels: int, left: Iterator[int]) -> None:
         for key, item in cast("dict[Any, Any]", value).items():
             if not isinstance(key, str):
                 raise InvalidDefinition(f"{path} has a key that is not text: {shown(key)}")
-            check_text(f"{path}: a key", key, 1 << 30)
+            if not key.isascii():
+                check_text(f"{path}: a key", key, 1 << 30)
             _walk(f"{path}.{key}"[:_PATH], item, levels - 1, left)
     elif isinstance(value, list):
         _deeper(path, levels)

@@ -101,8 +101,10 @@ def told(type: EventType, data: JsonObject, step: int, policy: ExecutionPolicy |
             more["iterations"] = policy.max_iterations
         elif type is EventType.MAX_STEPS_REACHED:
             more["steps"] = policy.max_steps
-    if type is EventType.STEP_COMPLETED:
-        more["toolMessageCount"] = 0
+    if type is EventType.STEP_STARTED:
+        more["step"] = step
+    elif type is EventType.STEP_COMPLETED:
+        more["step"], more["toolMessageCount"] = step, 0
     elif type is EventType.TURN_SUSPENDED:
         more["resumePhase"] = phase.value
     elif type is EventType.TURN_FAILED and "reason" in data:

@@ -10,7 +10,7 @@ from .errors import TurnNotCompleted
 from .ids import root_of
 from .output import Out
 from .plan import TaskPlan, plan_view
-from .record import JsonValue, Metadata, Record, Time, utc
+from .record import JsonObject, JsonValue, Metadata, Record, Time, utc
 from .turn import CallRecord, OpenWait, Status, TurnState, masked
 from .used import total_of
 from .waits import Phase, Suspension, SuspensionType
@@ -112,6 +112,14 @@ def pending_call(record: CallRecord) -> ToolCall:
     return ToolCall(record.id, record.name, arguments, record.invalid, record.edited_by if record.edited is not None else None)
 
 
+def metadata_of(wait: OpenWait, call: CallRecord | None) -> JsonObject:
+    """Return a wait's metadata; that of an approval names the call and its digest, which stand in its record."""
+    found = wait.metadata or {}
+    if call is None or wait.type is not SuspensionType.TOOL_APPROVAL:
+        return found
+    return {"toolName": call.name, "digest": call.digest, **found}
+
+
 def suspension_of(state: TurnState, wait: OpenWait) -> Suspension:
     """Return an open wait as its readers see it."""
     record = next((call for call in state.calls if call.id == wait.correlation), None)
@@ -130,7 +138,7 @@ def suspension_of(state: TurnState, wait: OpenWait) -> Suspension:
         schema=wait.schema,
         resume_phase=wait.phase,
         assignee=wait.assignee,
-        metadata=wait.metadata or {},
+        metadata=metadata_of(wait, record),
         created_at=utc(wait.created),
         expires_at=None if wait.expires is None else utc(wait.expires),
         ancestors=() if state.tree is None else (root_of(state.turn_id), *state.tree.above),

@@ -13,10 +13,13 @@ from .base import Op, Reply
 
 MARK = "~"
 CLAIMS = (base.Create, base.Deliver, base.Cancel)
+NAMELESS = frozenset({base.Saved, base.Claimed, base.Renewed, base.Found})
 
 
 def with_key(op: Op, key: str) -> Op:
     """Return an operation in which the node that claims, or announces itself, is called by its key."""
+    if type(op) is base.Save:
+        return op
     if isinstance(op, base.Beat):
         return msgspec.structs.replace(op, node=op.node + MARK + key.rpartition(MARK)[2])
     if isinstance(op, base.Claim):
@@ -28,6 +31,8 @@ def with_key(op: Op, key: str) -> Op:
 
 def with_name(reply: Reply) -> Reply:
     """Return a reply in which nodes are called by their names again."""
+    if type(reply) in NAMELESS:
+        return reply
     if isinstance(reply, base.Held | base.Looked) and reply.node is not None:
         return msgspec.structs.replace(reply, node=name_of(reply.node))
     if isinstance(reply, base.Delivered | base.Fenced) and reply.owner is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from ..actors.errors import StoreUnavailable
-from .base import Op, Reply
+from .base import Op, Renew, Reply
 from .bells import Rings, rings
 from .node_names import with_key, with_name
 from .sqlite_core import SqliteCore
@@ -79,12 +79,20 @@ class Writer:
         self._watcher.start()
 
     def put(self, asked: Sequence[tuple[Op, Waiter]]) -> tuple[Sequence[tuple[Op, Waiter]], str]:
-        """Queue operations; return those that are not taken, and why."""
+        """Queue operations; return those that are not taken, and why.
+
+        A renewal goes before all that waits: behind thousands of saves it would come too late for the leases under which they run.
+        """
         with self._changed:
             if self._closing:
                 return asked, "the connection is closed"
             room = max(0, QUEUE - len(self._queue))
-            self._queue.extend(Job(op, waiter, self._tick) for op, waiter in asked[:room])
+            for op, waiter in asked[:room]:
+                job = Job(op, waiter, self._tick)
+                if type(op) is Renew:
+                    self._queue.appendleft(job)
+                else:
+                    self._queue.append(job)
             self._changed.notify()
             return asked[room:], f"{QUEUE} operations are queued already"
 

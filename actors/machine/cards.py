@@ -7,7 +7,7 @@ import msgspec
 from ..cards import ActionMessage, Card, CardStatus, FormMessage
 from ..record import JsonObject, JsonValue, utc
 from ..turn import CallRecord, OpenWait, Status, TurnState
-from ..view import pending_call
+from ..view import metadata_of, pending_call
 from ..waits import CommandType, Effect, Receipt, ResumeCommand, SuspensionType
 
 APPROVAL = (CommandType.APPROVE_TOOL, CommandType.REJECT_TOOL)
@@ -27,7 +27,7 @@ def opened(state: TurnState, wait: OpenWait, call: CallRecord) -> Card:
     Its id is made of the call's; a second form of one call, and so on, is numbered. A wait that is opened anew for the same thing
     (the store had gone back, or the call was in doubt) shows on the same card.
     """
-    metadata = wait.metadata or {}
+    metadata = metadata_of(wait, call)
     expires = None if wait.expires is None else utc(wait.expires)
     if wait.form_key is None:
         return ActionMessage(

@@ -126,10 +126,7 @@ def end_step(draft: Draft, results: int = 0) -> None:
     """Close the open step, in which so many calls of the reply have got their results by now."""
     if draft.state.step_open:
         draft.state.step_open = False
-        data: JsonObject = {"step": draft.state.step_count}
-        if results:
-            data["toolMessageCount"] = results
-        draft.emit(EventType.STEP_COMPLETED, data)
+        draft.emit(EventType.STEP_COMPLETED, {"toolMessageCount": results} if results else None)
 
 
 def _cancel_children(draft: Draft, status: Status) -> None:

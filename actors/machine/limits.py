@@ -110,7 +110,7 @@ def begin_step(draft: Draft) -> bool:
         return False
     state.step_count += 1
     state.step_open = True
-    draft.emit(EventType.STEP_STARTED, {"step": state.step_count})
+    draft.emit(EventType.STEP_STARTED)
     return True
 
 

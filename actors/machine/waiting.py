@@ -48,7 +48,7 @@ def _numbered(draft: Draft, call: CallRecord) -> tuple[CallRecord, str]:
 def open_approval(draft: Draft, call: CallRecord, decision: ApprovalDecision, assignee: str | None) -> None:
     """Let a call wait for a person."""
     call, name = _numbered(draft, call)
-    metadata: JsonObject = {"toolName": call.name, "digest": call.digest}
+    metadata: JsonObject = {}
     if decision.code is not None:
         metadata["approvalCode"] = decision.code
     if decision.reason is not None:
@@ -66,7 +66,7 @@ def open_approval(draft: Draft, call: CallRecord, decision: ApprovalDecision, as
             on_expiry=on_expiry,
             message=decision.message or f"May {call.name} run?",
             assignee=decision.assignee or assignee,
-            metadata=metadata,
+            metadata=metadata or None,
         )
     )
     data: JsonObject = {"suspensionId": name, "toolCallId": call.id, "toolName": call.name}

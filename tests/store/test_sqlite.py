@@ -231,6 +231,21 @@ async def test_the_queue_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "queued" in str(refused[0])
 
 
+async def test_a_renewal_does_not_wait_behind_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much is queued, a renewal is the next to be done: the leases under which the rest runs hang on it."""
+    monkeypatch.setattr("turnhold.store.sqlite_writer.BATCH", 1)
+    async with connected(tmp_path / "turns.db") as (connection, _):
+        done: list[str] = []
+
+        async def call(op: b.Op) -> None:
+            await connection.call(op)
+            done.append(type(op).__name__)
+
+        renewal = b.Renew(leases=((make.root(), b.Token("nobody", 1)),), lease_ms=1000)
+        await asyncio.gather(*[call(b.Create(new=make.new())) for _ in range(30)], call(renewal))
+        assert done.index("Renew") < 3, done
+
+
 async def test_close_does_what_is_queued(tmp_path: Path) -> None:
     """Calls made before are answered; calls made after are refused."""
     async with connected(tmp_path / "turns.db") as (connection, _):
