@@ -12,6 +12,7 @@ from . import base
 from .base import Mail, Mode, NewTurn, Op, Token
 from .records import StoredRow
 from .redis_keys import Keys
+from .redis_scripts import CODES
 
 Arg: TypeAlias = str | bytes | int
 Script: TypeAlias = tuple[str, list[str], list[Arg]]
@@ -24,6 +25,10 @@ def text(value: str | None) -> str:
     return "" if value is None else value
 
 
+def _status(name: str) -> str | int:
+    return CODES.get(name, name)
+
+
 def mail_head(mail: Mail) -> tuple[str | None, ...]:
     """Return what of mail is told in a list; its body stands behind it."""
     return mail.message_id, mail.command_id, mail.wait_id
@@ -32,7 +37,17 @@ def mail_head(mail: Mail) -> tuple[str | None, ...]:
 def new_head(new: NewTurn) -> tuple[str | int | None, ...]:
     """Return what of a new turn is told in a list."""
     return (
-        *(new.turn, new.parent, new.agent, new.agent_version, new.conversation, new.tenant, new.digest, new.schema, new.status),
+        *(
+            new.turn,
+            new.parent,
+            new.agent,
+            new.agent_version,
+            new.conversation,
+            new.tenant,
+            new.digest,
+            new.schema,
+            _status(new.status),
+        ),
         *(new.wake, len(new.messages.bodies), new.events.count),
     )
 
@@ -149,7 +164,7 @@ def save(keys: Keys, op: base.Save, heirs: Sequence[str] = ()) -> Script:
                 op.lease_ms,
                 op.wake,
                 op.schema,
-                op.status,
+                _status(op.status),
             ),
             *(
                 op.progress,
@@ -210,7 +225,7 @@ def revive(keys: Keys, op: base.Revive) -> Script:
 
 def discard(keys: Keys, op: base.Discard, parent: str | None, heirs: Sequence[str] = ()) -> Script:
     """Pack a Discard; the keys of the parent, and of who may be next in the conversation, have to be named."""
-    names, args = park_keys(keys, op.turn), [op.turn, "discard", op.status, op.retention_ms, op.closing]
+    names, args = park_keys(keys, op.turn), [op.turn, "discard", _status(op.status), op.retention_ms, op.closing]
     if op.turn == root_of(op.turn):
         return "park", names + heir_keys(keys, op.turn, heirs), [*args, "", *heirs, len(heirs)]
     if parent is None or op.notify is None:

@@ -14,7 +14,7 @@ from . import base, redis_pack
 from .records import StoredRow
 from .redis_keys import Keys
 from .redis_replies import looked, mail_of, maybe, wait_rows
-from .redis_scripts import CODES
+from .redis_scripts import CODES, status_of
 
 Entry: TypeAlias = "tuple[int, str]"
 Command: TypeAlias = "tuple[str | bytes | int, ...]"
@@ -114,7 +114,7 @@ class RedisReads(ABC):
     async def status(self, turn: str) -> str | None:
         """Read a turn's status."""
         (status,) = await self.ask([("HGET", *self.keys.turn(turn, "t"), "ss")])
-        return maybe(status)
+        return None if status is None else status_of(status)
 
     # ----------------------------------------------------------------------------------------------------------- work
 

@@ -11,6 +11,7 @@ from . import base
 from .base import Mail, Op, Reply
 from .below import below
 from .records import StoredRow
+from .redis_scripts import status_of
 
 _row = msgspec.msgpack.Decoder(StoredRow).decode
 
@@ -117,7 +118,7 @@ def looked(turn: str, answer: list[Any], children: list[str]) -> base.Looked:
         conversation=row.get("cv"),
         tenant=row.get("tn"),
         schema=int(row["sc"]),
-        status=row["ss"],
+        status=status_of(row["ss"].encode()),
         state=row["st"],
         version=int(row["v"]),
         snapshot=snapshot or b"",
@@ -153,7 +154,7 @@ def _known(by: bytes, body: bytes) -> Reply:
 
 
 def _closed(status: bytes) -> Reply:
-    return base.Closed(status.decode())
+    return base.Closed(status_of(status))
 
 
 def _held(node: bytes | None = None) -> Reply:

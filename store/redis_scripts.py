@@ -14,17 +14,24 @@ NAMES = (
     *("remember", "recall", "waiting", "relayed", "forget", "note"),
 )
 SHARED = ("clock", "prelude", "queues", "memories")
-# The numbers of statuses in the index of turns, where they are stored: a new one goes to the end. 0 is one that is not known here.
+# The numbers under which statuses are stored: a new one goes to the end. One that is not known here is stored by its name, and is 0
+# in the index of turns.
 _STATUSES = (
     *("READY", "RUNNING", "WAITING_FOR_USER", "WAITING_FOR_APPROVAL", "WAITING_FOR_CHILD", "RETRY_SCHEDULED", "IN_DOUBT"),
     *("COMPLETED", "FAILED", "CANCELLED", "MAX_ITERATIONS_REACHED", "MAX_STEPS_REACHED", "BUDGET_EXCEEDED"),
 )
 CODES = {status: code for code, status in enumerate(_STATUSES, 1)}
+_NAMES = {b"%d" % code: status for status, code in CODES.items()}
 
 _LUA = resources.files("turnhold.store") / "lua"
 _TEXTS = {name: (_LUA / f"{name}.lua").read_text() for name in (*SHARED, *NAMES)}  # read here, not on a loop
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _PART = re.compile(r"^local (?:function )?([\w, ]+?)(?: =|\(|$)", re.MULTILINE)
+
+
+def status_of(stored: bytes) -> str:
+    """Return a status as it is called."""
+    return _NAMES.get(stored) or stored.decode()
 
 
 def _plain(text: str) -> str:
@@ -43,8 +50,7 @@ def _parts(text: str) -> Iterable[tuple[frozenset[str], str]]:
         yield frozenset(_WORD.findall(found[1])), _plain(part)
 
 
-_CODES = f"local CODES = {{{', '.join(f'{status} = {code}' for status, code in CODES.items())}}}"
-_PARTS = [part for text in (_CODES, *(_TEXTS[name] for name in SHARED[1:])) for part in _parts(text)]
+_PARTS = [part for name in SHARED[1:] for part in _parts(_TEXTS[name])]
 
 
 def _with_parts(script: str) -> str:

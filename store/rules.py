@@ -254,7 +254,7 @@ class Rules(EntryRules, Tables[R]):
 
     def _release(self, record: R, state: str) -> None:
         self.set_owner(record, None, None)
-        record.state = state
+        record.state, record.lease = state, 0
 
     def _schedule(self, record: R, wake: int | None, now: int) -> None:
         """Say when a new turn may run."""

@@ -34,7 +34,8 @@ class SqliteCore(SqliteReads):
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
-        self._now = self._version = 0
+        self._now = 0
+        self.version = 0  # changes where a transaction has seen that another connection has written
 
     @classmethod
     def open(cls, path: Path, *, synchronous: str = "FULL") -> SqliteCore:
@@ -102,8 +103,8 @@ class SqliteCore(SqliteReads):
         try:
             stored: int = run("SELECT value FROM meta WHERE key = 'now'").fetchone()[0]
             version: int = run("PRAGMA data_version").fetchone()[0]
-            if version != self._version:
-                self._version = version
+            if version != self.version:
+                self.version = version
                 self.others_wrote()
             self._now = now = max(now, stored, self._now)
             before = self._connection.total_changes

@@ -127,20 +127,20 @@ class Writer:
             if jobs[0] is not None:
                 self._do(core, lock, [job for job in jobs if job is not None], now)
             try:
-                if self._look_around(core, lock, now):
+                if self._look_around(core, lock, now, used=jobs[0] is not None):
                     self._answer((), (("any", ""),))
             except sqlite3.Error:
                 pass  # busy: the next turn of the loop looks again
 
-    def _look_around(self, core: SqliteCore, lock: NodeLock, now: int) -> bool:
-        """Tell whether another connection has written, or a node has died."""
+    def _look_around(self, core: SqliteCore, lock: NodeLock, now: int, *, used: bool) -> bool:
+        """Tell whether another connection has written, or a node has died. `used`: a transaction has just looked for the former."""
         if abs(now - self._looked) >= LOCKS_MS:
             self._looked, before, self.dead = now, self.dead, lock.dead()
             if not set(self.dead) <= set(before):
                 return True
         if abs(now - self._rang) < RING_MS:
             return False  # others write all the time: look later
-        version = _version(core)
+        version = core.version if used else _version(core)
         if version == self._version:
             return False
         self._rang, self._version = now, version

@@ -1,5 +1,5 @@
--- What the scripts share. Before each script the loader puts clock.lua, and of the codes of statuses (CODES), of this file, of
--- queues.lua and of memories.lua those parts whose names it uses: making a function takes time in every run, needed or not.
+-- What the scripts share. Before each script the loader puts clock.lua, and of this file, of queues.lua and of memories.lua those
+-- parts whose names it uses: making a function takes time in every run, needed or not.
 --
 -- What is short is told in one list, packed by msgpack, which is the first of ARGV: to take one apart costs less than many ARGV.
 -- What is not text stands behind it.
@@ -28,7 +28,7 @@
 --   n:<conversation> hash  notes: name -> version \0 body
 -- Keys of a turn, always named in this order:
 --   t hash: st state S R A T, own activation, nd node, ep epoch, lu lease end, v version, sid last save id, sc schema,
---           ss status, ev number of events, cx open cancel, ca acknowledged cancel, cr crashes, q quarantine,
+--           ss status (its number), ev number of events, cx open cancel, ca acknowledged cancel, cr crashes, q quarantine,
 --           qa since, us usage, pa parent, ag agent, av its version, cv conversation, tn tenant, dg digest, cre created,
 --           upd updated, qd number in the queue of its conversation; in a root's also su usage of the tree and tv saves
 --           below it plus all qa of the tree. Fields that say nothing are absent, and so is su where nothing below the root has
@@ -103,7 +103,7 @@ local function ring(key, turn, id)
 end
 
 local function index_status(id, status, created)
-  call('ZADD', TURNS, (CODES[status] or 0) * 1e13 + created, id)
+  call('ZADD', TURNS, (tonumber(status) or 0) * 1e13 + created, id)
 end
 
 -- Appends the next `count` of ARGV to a list.
@@ -245,7 +245,7 @@ end
 
 local function release(key, id, state)
   call('HSET', key, 'st', state)
-  call('HDEL', key, 'own', 'nd')
+  call('HDEL', key, 'own', 'nd', 'lu')
   call('ZREM', LEASES, id)
 end
 

@@ -49,7 +49,7 @@ local fields = {'v', version + 1, 'sid', save_id, 'upd', now}
 local function set(name, value) fields[#fields + 1] = name fields[#fields + 1] = value end
 if schema ~= turn.schema then set('sc', schema) end
 if events > 0 then set('ev', events_at + events) end
-if status ~= turn.status then
+if tostring(status) ~= turn.status then
   set('ss', status)
   index_status(id, status, turn.created)
 end
@@ -161,7 +161,7 @@ if keeps then
   call('ZADD', LEASES, now + lease, id)
 else
   set('st', mode)
-  call('HDEL', key.t, 'own', 'nd')
+  call('HDEL', key.t, 'own', 'nd', 'lu')
   call('ZREM', LEASES, id)
   if mode == 'R' then wake = now end
   if wake and mode ~= 'T' then
