@@ -16,6 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from turnhold.store.sqlite import SqliteStore
 from turnhold.testing import TurnRaceMachine
 
+from ..redis_in_step import StoreInStep, line_to
 from .racers import make_agent, make_family, make_planner, make_poor_family, make_talker
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from turnhold import Agent
 
+    from ..redis_in_step import Line
     from ..tally import Tally
 
 
@@ -63,6 +65,26 @@ TestRacesWithRewinds.settings = settings(TestRacesInMemory.settings, max_example
 def test_long_search(store: str, make: Callable[[], Agent], tally: Tally) -> None:
     """The same, long; on files a quarter of it."""
     look(TurnRaceMachine.of(make, store=store, nodes=3, turns=4), tally, 1 if store == "memory://" else 4)
+
+
+@pytest.mark.redis
+def test_races_on_redis(redis_url: str) -> None:
+    """On the scripts of Redis, one operation in flight; a failure is printed as steps."""
+    with line_to(redis_url) as line:
+        run_state_machine_as_test(on_redis(line), settings=settings(TestRacesInMemory.settings, max_examples=6))
+
+
+@pytest.mark.deep
+@pytest.mark.redis
+@pytest.mark.timeout(3600)
+def test_long_search_on_redis(redis_url: str, tally: Tally) -> None:
+    """The same, long."""
+    with line_to(redis_url) as line:
+        look(on_redis(line), tally, 8)
+
+
+def on_redis(line: Line) -> type[TurnRaceMachine]:
+    return TurnRaceMachine.of(make_talker, store=lambda: StoreInStep(line, f"race-{next(NUMBERS)}"), turns=4, conversations=1)
 
 
 @pytest.mark.deep

@@ -23,6 +23,7 @@ CORE = (
     "test_cancel",
     "test_children",
     "test_last_checks",
+    "test_many",
 )  # on Redis by default; all others are so in the long run
 _names = itertools.count()
 
