@@ -66,7 +66,7 @@ async def test_wrong_ways(lab: Lab) -> None:
 
 
 async def test_queue_in_order(lab: Lab, desk: Desk) -> None:
-    """Queued turns are listed, run one after the other in their order, and each sees what was said before it."""
+    """T50: queued turns are listed, run one after the other in their order, and each sees what was said before it."""
     gate = Gate()
     shop = agent(echo, model=None)
     slow = agent(held(gate, "first"), id="slow")
@@ -269,7 +269,7 @@ async def test_behind_a_parked_turn(lab: Lab, desk: Desk) -> None:
 
 
 async def test_supersede_while_a_tool_runs(lab: Lab, desk: Desk) -> None:
-    """The open turn and all queued ones are cancelled; the new one runs when the tool has ended and the open turn with it."""
+    """T50: the open turn and all queued ones are cancelled; the new one runs when the tool has ended and the open turn with it."""
     gate = Gate()
     shop = agent(call("slow"), "first", tools=[desk.tool("slow", gate=gate)])
     plain = agent(echo, id="plain")
