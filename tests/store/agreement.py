@@ -119,8 +119,16 @@ class Agreement(driver.Driver):
         await self.apply(b.Due(limit=self.random.choice((1, 2, 64)), offset=self.random.randrange(3)))
 
     async def age(self) -> None:
-        """Time passes in which what is kept for a while is over, and somebody drops it: some stores do that by themselves, too."""
+        """Time passes in which what is kept for a while is over, and somebody drops it: some stores do that by themselves, too.
+
+        Behind it nothing old is sent again: whether an id is known for longer than it has to be is a store's own affair.
+        """
         self.aged = True
+        self.sent.clear()
+        for known in [*self.ghost.turns.values(), *(self.saved[1].turns.values() if self.saved else ())]:
+            known.ids.clear()
+        for actor in self.actors:
+            actor.sent.clear()
         self.now += self.random.choice(LONG)
         await self.apply(b.Prune())
 
