@@ -6,6 +6,7 @@ import json
 import resource
 import sys
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 from turnhold import FormDefinition, Tool, TurnholdError
@@ -86,6 +87,14 @@ def outcome(make: Any) -> str:
     return f"{made}"[:80] if isinstance(made, list) else "taken"
 
 
+def peak() -> int:
+    """The most memory this program has had, in megabytes; what the process was before, in whoever started it, does not count."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    return next(int(line.split()[1]) // 1024 for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+
+
 def main() -> int:
     """Try each bomb as a schema, as a tool's, as a form's and as a check."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -103,7 +112,7 @@ def main() -> int:
     texts = ("[" * 100_000, '{"a":' * 5000 + "1" + "}" * 5000, '{"a": ' + "9" * 5000 + "}", '{"a": NaN}', "\ud800", "{" * 100_000)
     output = Output("o", dict[str, int])
     found["outputs"] = [outcome(lambda text=text: output.convert(output.read(text))) for text in texts]
-    json.dump({"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, "found": found}, sys.stdout)
+    json.dump({"peak": peak(), "found": found}, sys.stdout)
     return 0
 
 

@@ -18,7 +18,7 @@ from turnhold.actors.stream import MAX_ARGUMENTS, Accumulator, mended, parse_arg
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(st.characters(codec="utf-8"), max_size=6),
+    st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.text(st.characters(codec="utf-8"), max_size=6),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
     max_leaves=6,
 )
