@@ -6,7 +6,6 @@ What was compressed is not read again: the next compression gets the summary and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias, cast, final
 
 import msgspec
@@ -64,8 +63,7 @@ class CompressionStates(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Recalled:
+class Recalled(msgspec.Struct, frozen=True):
     """What is seen of a conversation, whether it was just compressed, and the state it stands on."""
 
     messages: list[ChatMessage]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, final
 
 import msgspec
@@ -161,8 +160,7 @@ ToolHook: TypeAlias = Callable[[ToolContext[Any], ProceedTool], Awaitable[Any]]
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Hooks:
+class Hooks(msgspec.Struct, frozen=True):
     """The hooks that an agent's middleware has overridden, each kind from the outside in."""
 
     step: tuple[StepHook, ...] = ()

@@ -6,7 +6,6 @@ first use: importing it takes about as long as importing all of us.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias, cast
 
@@ -77,5 +76,5 @@ def render(place: Iterable[str | int]) -> str:
         elif step.isidentifier() or step.startswith("$"):
             text += f".{step[:64]}"
         else:
-            text += f"[{json.dumps(step[:64])}]"
+            text += f"[{msgspec.json.encode(step[:64]).decode()}]"
     return text

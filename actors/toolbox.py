@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast, final
 
+import msgspec
+
 from .checks import MAX_ID, check_text, shown
 from .errors import InvalidDefinition
 from .middleware import Middleware, TurnContext
@@ -42,8 +44,7 @@ class ToolGroup:
         return f"<ToolGroup {self.name}>"
 
 
-@dataclass(frozen=True, slots=True)
-class Toolbox:
+class Toolbox(msgspec.Struct, frozen=True):
     """The tools of an agent, as it keeps them; `named` has all that can be called, `definitions` those the model always sees."""
 
     tools: tuple[Tool[..., Any], ...]

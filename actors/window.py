@@ -8,8 +8,9 @@ that runs, is always seen whole, and so is the request it began with.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from .chat import AiMessage, ChatMessage, SystemMessage, ToolMessage, UserMessage
 from .checks import check_flag, check_whole
@@ -41,8 +42,7 @@ class ContextWindow(Record, frozen=True, kw_only=True, omit_defaults=True):
         check_flag("ContextWindow.compact_completed_tool_turns", self.compact_completed_tool_turns)
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """The turns of a history that are within `max_turns`, older ones compacted.
 
     `older` ones may be compressed, `recent` ones (at least the newest) stay as they are. `sure` is false where the beginning of a

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import secrets
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -88,7 +87,7 @@ class World:
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
         self._seeded = self.clock.random
-        seed = 0 if self.clock.virtual else secrets.randbits(64)
+        seed = 0 if self.clock.virtual else int.from_bytes(os.urandom(8))
         self._random = self._seeded or random.Random(seed)  # noqa: S311 - spreads load, keeps no secret
         self.monotonic = self.clock.monotonic
         self._wall = self.clock.wall
