@@ -16,7 +16,7 @@ from ..events import EventType, RawEvent
 from ..policies import ExecutionPolicy
 from ..record import JsonObject, utc
 from ..tools import Tool
-from ..turn import CallRecord, OpenWait, TurnState, Used
+from ..turn import CallRecord, Ms, OpenWait, TurnState, Used
 from ..waits import Effect, Receipt, ResumeCommand
 from . import cards
 from .messages import StartChild
@@ -104,7 +104,7 @@ class Refusal(msgspec.Struct, gc=False, frozen=True, tag="refusal", omit_default
     receipt: Receipt | None = None
     agrees: bool = False
     faults: tuple[tuple[str, str], ...] = ()
-    due: int = 0
+    due: Ms = 0
     status: str = ""
     open_waits: tuple[str, ...] = ()
 

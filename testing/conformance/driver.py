@@ -307,7 +307,7 @@ class Driver(Minds):
         talk = self.random.choice(TALKS)
         known = self.ghost.memory.shelf(talk)
         row, old = self.row(), known.entries.get(self.random.choice((*known.entries, "none")))
-        version = self.random.choice((None, 0, 1)) if old is None else old.version + self.random.choice((0, 0, 0, -1, 1))
+        version = self.random.choice((None, 0, 1)) if old is None else max(0, old.version + self.random.choice((0, 0, 0, -1, 1)))
         row = row if old is None else msgspec.structs.replace(row, id=old.id)
         change = known.change - self.random.randrange(6)
         noted = known.notes.get("note", (0, b""))[0]

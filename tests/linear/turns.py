@@ -134,6 +134,11 @@ class OneTurn:
             yield ("TurnClosed",), world
         if world.state.status is Status.CANCELLED and self._meets_the_end(operation):  # read together with the flag
             yield ("NotSuspended",), world
+        if world.state.waits and all(wait.created >= operation.since for wait in world.state.waits):
+            yield (
+                ("NotSuspended",),
+                world,
+            )  # read together with what ended the wait before: the next one opens when both are taken in
         times = {world.now} | {
             wait.expires for wait in world.state.waits if wait.expires and world.now < wait.expires <= operation.until
         }

@@ -121,16 +121,18 @@ class Agreement(driver.Driver):
     async def age(self) -> None:
         """Time passes in which what is kept for a while is over, and somebody drops it: some stores do that by themselves, too.
 
-        Behind it nothing old is sent again: whether an id is known for longer than it has to be is a store's own affair.
+        Behind it nothing old is sent again, and no store goes back before it: whether something is known for longer than it has to
+        be is a store's own affair.
         """
         self.aged = True
         self.sent.clear()
-        for known in [*self.ghost.turns.values(), *(self.saved[1].turns.values() if self.saved else ())]:
+        for known in self.ghost.turns.values():
             known.ids.clear()
         for actor in self.actors:
             actor.sent.clear()
         self.now += self.random.choice(LONG)
         await self.apply(b.Prune())
+        self.saved = None
 
     def step(self, name: str) -> Callable[[], Coroutine[object, object, None]]:
         """Return a step by its name."""

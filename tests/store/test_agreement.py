@@ -84,7 +84,7 @@ def test_a_fault_in_a_script_is_found(
 ) -> None:
     """The machine finds each, as often as it looks by default, or a few times more."""
     monkeypatch.setitem(redis_scripts._TEXTS, mutant.script, mutant.applied())
-    search = settings(DEFAULT, max_examples=400, phases=[Phase.generate], database=None)
+    search = settings(DEFAULT, max_examples=1500, phases=[Phase.generate], database=None)
     with pytest.raises((Disagreement, redis.ResponseError)):
         run_state_machine_as_test(machine_of(tmp_path, client), settings=search)
 
