@@ -241,6 +241,7 @@ class Field:
         """Take a turn from its owner, which does not know."""
         self.witness.counts["leases taken"] += 1
         turn, node = picked(self.owned, pick)
+        self.witness.robbed.add(turn)
         await self._by_hand(base.Reap(turn=turn, grace_ms=0, dead_node=node))
 
     async def arrive(self, pick: int) -> None:

@@ -77,6 +77,8 @@ class Witness:
         self.begun: set[str] = set()  # turns whose history was open in a save before their last
         self.given: dict[tuple[str, str], list[JsonObject]] = {}
         self.tainted: set[str] = set()  # roots of trees of which the store has forgotten something
+        self.robbed: set[str] = set()  # turns taken from an owner whose lease was not over
+        self._running: set[tuple[str, str, int]] = set()  # attempts of calls that any save has begun
         self._versions: dict[str, int] = {}
         self._intended: set[tuple[str, str]] = set()
         self._intents: list[tuple[str, list[str], int]] = []
@@ -120,6 +122,8 @@ class Witness:
         if state.opening is None and op.mode is not base.Mode.END:
             self.begun.add(op.turn)
         for call in state.calls:
+            if call.status is CallStatus.RUNNING:
+                self._running.add((op.turn, call.id, call.attempt))
             if call.attempt:
                 self._once[op.turn, call.id] = call.effect == "once"
 
@@ -131,14 +135,19 @@ class Witness:
     # ------------------------------------------------------------------------------------------------------- the world
 
     def started(self, context: ToolContext[Any]) -> None:
-        """A tool starts: its attempt must be new, and its intent must have been saved."""
+        """A tool starts: its attempt must be new, and its intent must have been saved.
+
+        It is what was saved last; but an owner that was robbed may begin late what a save of its own had begun: its lease still
+        holds, for all it knows.
+        """
         start = Start(context.turn_id, context.call_id, context.attempt, context.call.name)
         if start in self.starts and root_of(start.turn_id) not in self.tainted:
             self.note(f"{start} was started twice")
         self.starts.append(start)
         self.given.setdefault(start[:2], []).append(context.call.arguments)
         record = self.call(start.turn_id, start.call_id)
-        if record is None or record.status is not CallStatus.RUNNING or record.attempt != start.attempt:
+        late = start.turn_id in self.robbed and start[:3] in self._running
+        if record is None or ((record.status is not CallStatus.RUNNING or record.attempt != start.attempt) and not late):
             self.note(f"{start} was started, saved is {record}")
 
     def asked(self, request: ModelRequest) -> None:

@@ -7,7 +7,7 @@ import itertools
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -98,3 +98,32 @@ def test_long_search_with_rewinds(store: str, tally: Tally) -> None:
 def look(machine: type[TurnRaceMachine], tally: Tally, part: int) -> None:
     run_state_machine_as_test(machine, settings=settings(TestRacesInMemory.settings, max_examples=settings().max_examples // part))
     tally.update(machine.totals)
+
+
+ROBBED = (
+    "ask(pick=0, seat=0)",
+    "replace(drain=False, seat=0)",
+    "slow(delay=0.0, operation='*', seat=0)",
+    "talk(seat=1, talk=0, when_busy='queue')",
+    "advance(seconds=0.25)",
+    "freeze(behind='*', seat=1)",
+    "slow(delay=0.0, operation='*', seat=0)",
+    *["advance(seconds=0.25)"] * 5,
+    "lose_lease(pick=0)",
+)
+
+
+def test_a_robbed_owner_that_begins_late_breaks_no_promise() -> None:
+    """An owner whose lease was taken early, and that begins behind its successor what its own save had begun, is not blamed."""
+    machine: Any = TurnRaceMachine.of(make_family, nodes=3, turns=4)()
+    try:
+        machine.open(seat=0, room=10_000, polls=False, talks=False)
+        for step in ROBBED:
+            eval(f"machine.{step}", {"machine": machine})
+        machine.field.loop.run_until_complete(machine.field.finish())
+        starts = machine.field.witness.starts
+        assert any(
+            one[:2] == other[:2] and one.attempt < other.attempt for other in starts for one in starts[starts.index(other) :]
+        )
+    finally:
+        machine.field.close()
