@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, final
 import msgspec
 
 from .chat import ToolCall
+from .current import Entered
 from .errors import FormDeclined, FormRequired, TurnholdError
 from .ids import call_key
 from .record import JsonObject, JsonValue, Metadata
@@ -144,16 +145,6 @@ class ToolContext(msgspec.Struct, Generic[S], frozen=True, kw_only=True, eq=Fals
         return f"<ToolContext {self.idempotency_key} attempt {self.attempt}>"
 
 
-class current_context:  # noqa: N801 - used like a function
-    """Make a context the current one."""
-
-    __slots__ = ("_context", "_token")
-
-    def __init__(self, context: ToolContext[Any]) -> None:
-        self._context = context
-
-    def __enter__(self) -> None:
-        self._token = _current.set(self._context)
-
-    def __exit__(self, *_: object) -> None:
-        _current.reset(self._token)
+def current_context(context: ToolContext[Any]) -> Entered[ToolContext[Any]]:
+    """Make a context the current one, for a block."""
+    return Entered(_current, context)

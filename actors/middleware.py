@@ -5,8 +5,7 @@ Each hook is around one attempt in one process. Nothing of it is stored, so it n
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, final
 
@@ -14,6 +13,7 @@ import msgspec
 
 from .chat import AiMessage
 from .context import ToolContext
+from .current import Entered
 from .errors import InvalidDefinition, TurnholdError
 from .model import ModelRequest
 from .record import Metadata, Record
@@ -83,14 +83,9 @@ class TurnContext(msgspec.Struct, Generic[S], frozen=True, kw_only=True, eq=Fals
         return f"<TurnContext {self.turn_id} step {self.step}>"
 
 
-@contextmanager
-def current_turn(context: TurnContext[Any]) -> Generator[None]:
-    """Make a context the current one."""
-    token = _current.set(context)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+def current_turn(context: TurnContext[Any]) -> Entered[TurnContext[Any]]:
+    """Make a context the current one, for a block."""
+    return Entered(_current, context)
 
 
 class StepEnd(Record, frozen=True):
