@@ -39,8 +39,8 @@ class Relay:
         self._host = host
         self.own = own
         self._due: dict[str, float] = {}
-        self._failed: dict[str, tuple[int, BaseException]] = {}  # how often in a row, and how the last time
-        self._passing: dict[str, asyncio.Task[None]] = {}
+        self._failures: dict[str, int] = {}
+        self._passing: dict[str, asyncio.Task[BaseException | None]] = {}
         self._ring: asyncio.Future[None] | None = None
         self._quiet: asyncio.Future[None] | None = None
 
@@ -127,35 +127,35 @@ class Relay:
         del self._passing[conversation]
         self.ring()
 
-    async def _try(self, conversation: str) -> None:
-        """Pass on what waits; what fails is counted, and tried again later."""
+    async def _try(self, conversation: str) -> BaseException | None:
+        """Pass on what waits; what fails is counted, tried again later, and returned to those who wait for this."""
         host = self._host
         try:
             await self._pass(conversation)
-            self._failed.pop(conversation, None)
+            self._failures.pop(conversation, None)
         except Crashed:
             pass
         except (Exception, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and not stray():
                 raise
-            failures = self._failed[conversation][0] + 1 if conversation in self._failed else 1
-            self._failed[conversation] = failures, error
+            failures = self._failures[conversation] = self._failures.get(conversation, 0) + 1
             pause = min(MOST_BACK_OFF, FIRST_BACK_OFF * 2.0 ** min(failures - 1, 10)) * (0.75 + 0.25 * host.world.spread())
             self._due[conversation] = host.world.monotonic() + pause
             host.counters.relay_failures += 1
             log.warning("relay_failed", conversation=conversation, failures=failures, error=failure_of(error).message[:500])
+            return error
+        return None
 
     async def pass_on(self, conversation: str) -> None:
         """Pass on all that waits now; a turn does this before it reads the other memory. Raises what that raises.
 
         Where that is under way already, and fails, it is not tried once more: the turn has waited long enough.
         """
-        task, before = self._passing.get(conversation), self._failed.get(conversation)
+        task = self._passing.get(conversation)
         if task is not None:
             await self._host.world.wait(task, None)
-            found = self._failed.get(conversation)
-            if found is not None and found is not before:
-                raise found[1]
+            if not task.cancelled() and (error := task.result()) is not None:
+                raise error
         await self._pass(conversation)
 
     async def _pass(self, conversation: str) -> None:
