@@ -78,15 +78,7 @@ class StoredWait(msgspec.Struct, array_like=True, gc=False, frozen=True):
 
 
 _MAPS = frozenset({bytes([first]) for first in (*range(0x80, 0x90), 0xDE, 0xDF)})
-_USUAL: tuple[object, ...] = (
-    *["never"] * 4,
-    *(None, None, None, {}, None),
-    *(None, None, None, None, None),
-    Phase.TOOLS,
-    (),
-    None,
-    None,
-)
+_USUAL: tuple[object, ...] = StoredWait.__struct_defaults__[::-1]
 _wait = msgspec.msgpack.Decoder(StoredWait, ext_hook=_refused)
 
 
@@ -272,44 +264,61 @@ def decode_receipt(turn_id: str, data: bytes) -> Receipt:
 
 def encode_suspension(suspension: Suspension) -> bytes:
     """Encode an open wait for the indexes."""
-    it = suspension
-    turn = turn_of_wait(it.id)
-    last = (it.turn_id if it.turn_id != turn else None, it.root_turn_id if it.root_turn_id != root_of(it.turn_id) else None)
-    values = (
-        *(it.id, it.type, it.agent_id, it.created_at, it.correlation_id, it.call, it.message, it.metadata, it.assignee),
-        *(it.expires_at, it.tenant, it.conversation_id, it.form_key, it.schema, it.resume_phase, it.ancestors, *last),
+    turn, root = turn_of_wait(suspension.id), root_of(suspension.turn_id)
+    wait = StoredWait(
+        id=suspension.id,
+        type=suspension.type,
+        agent=suspension.agent_id,
+        created_at=suspension.created_at,
+        correlation_id=suspension.correlation_id,
+        call=suspension.call,
+        message=suspension.message,
+        metadata=suspension.metadata,
+        assignee=suspension.assignee,
+        expires_at=suspension.expires_at,
+        tenant=suspension.tenant,
+        conversation=suspension.conversation_id,
+        form_key=suspension.form_key,
+        schema=suspension.schema,
+        phase=suspension.resume_phase,
+        ancestors=suspension.ancestors,
+        turn=None if suspension.turn_id == turn else suspension.turn_id,
+        root=None if suspension.root_turn_id == root else suspension.root_turn_id,
     )
-    kept = len(values)
-    while values[kept - 1] == _USUAL[kept - 1]:
-        kept -= 1
-    return _encode(values[:kept])
+    values = msgspec.structs.astuple(wait)
+    usual = 0
+    for value, default in zip(values[::-1], _USUAL, strict=False):
+        if value != default:
+            break
+        usual += 1
+    return _encode(values[: len(values) - usual])
 
 
 def decode_suspension(turn_id: str, data: bytes) -> Suspension:
     """Decode an open wait. :raises SnapshotCorrupt: if it cannot be read."""
     if data[:1] in _MAPS:  # as it was stored at first
         return _decode(_suspension, turn_id, data)
-    it = _decode(_wait, turn_id, data)
-    turn = it.turn or turn_of_wait(it.id)
+    wait = _decode(_wait, turn_id, data)
+    turn = wait.turn or turn_of_wait(wait.id)
     return Suspension(
-        id=it.id,
-        type=it.type,
+        id=wait.id,
+        type=wait.type,
         turn_id=turn,
-        root_turn_id=it.root or root_of(turn),
-        agent_id=it.agent,
-        conversation_id=it.conversation,
-        tenant=it.tenant,
-        correlation_id=it.correlation_id,
-        call=it.call,
-        message=it.message,
-        form_key=it.form_key,
-        schema=it.schema,
-        resume_phase=it.phase,
-        assignee=it.assignee,
-        metadata=it.metadata,
-        created_at=it.created_at,
-        expires_at=it.expires_at,
-        ancestors=it.ancestors,
+        root_turn_id=wait.root or root_of(turn),
+        agent_id=wait.agent,
+        conversation_id=wait.conversation,
+        tenant=wait.tenant,
+        correlation_id=wait.correlation_id,
+        call=wait.call,
+        message=wait.message,
+        form_key=wait.form_key,
+        schema=wait.schema,
+        resume_phase=wait.phase,
+        assignee=wait.assignee,
+        metadata=wait.metadata,
+        created_at=wait.created_at,
+        expires_at=wait.expires_at,
+        ancestors=wait.ancestors,
     )
 
 
