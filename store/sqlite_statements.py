@@ -18,25 +18,26 @@ LOG = Kind(
     "INSERT INTO log(turn, message_at, messages, event_at, events, epoch, message_bodies, event_body) VALUES",
     "(?, ?, ?, ?, ?, ?, ?, ?)",
 )
+CLOSE = "DELETE FROM waits WHERE turn = ? AND wait = ?"
+TAKE = "DELETE FROM mail WHERE turn = ? AND message = ?"
 CLOSED = Kind(
     "DELETE FROM waits WHERE id IN (SELECT w.id FROM (VALUES",
     "(?, ?)",
     ") AS v CROSS JOIN waits w ON w.turn = v.column1 AND w.wait = v.column2)",
-    one="DELETE FROM waits WHERE turn = ? AND wait = ?",
+    one=CLOSE,
 )
 OPENED = Kind("INSERT INTO waits(turn, wait, kind, created, agent, tenant, assignee, body) VALUES", "(?, ?, ?, ?, ?, ?, ?, ?)")
 TAKEN = Kind(
     "DELETE FROM mail WHERE id IN (SELECT m.id FROM (VALUES",
     "(?, ?)",
     ") AS v CROSS JOIN mail m ON m.turn = v.column1 AND m.message = v.column2)",
-    one="DELETE FROM mail WHERE turn = ? AND message = ?",
+    one=TAKE,
 )
 MAIL = Kind("INSERT INTO mail(turn, message, command, wait, at, body) VALUES", "(?, ?, ?, ?, ?, ?)")
 SEEN = Kind("INSERT OR IGNORE INTO seen(turn, message, at) VALUES", "(?, ?, ?)")
 RECEIPTS = Kind("INSERT INTO receipts(id, tree, body) VALUES", "(?, ?, ?)")
 KEYS = Kind("INSERT OR REPLACE INTO receipt_keys(tree, key, receipt) VALUES", "(?, ?, ?)")
 REPLIES = Kind("INSERT INTO replies(tree, message, at, body) VALUES", "(?, ?, ?, ?)")
-CLOSE = "DELETE FROM waits WHERE turn = ? AND wait = ?"
 FIND = Kind(f"SELECT {ALL} FROM turns WHERE turn IN (", "?", ")")  # noqa: S608
 TAIL = "SELECT message_bodies FROM log WHERE turn = ? AND messages > 0 ORDER BY id DESC"
 KINDS = (NEW_TURN, SNAPSHOT, LOG, CLOSED, OPENED, TAKEN, MAIL, SEEN, RECEIPTS, KEYS, REPLIES)

@@ -41,6 +41,7 @@ from .sqlite_statements import (
     SEEN,
     SNAPSHOT,
     TAIL,
+    TAKE,
     TAKEN,
 )
 from .tables import ReceiptKey, Record
@@ -278,8 +279,7 @@ class SqliteTables(SqliteEntries, Rules[SqliteRecord]):
     def take_mail(self, record: SqliteRecord, message_id: str, now: int) -> bool:
         found = False
         if record.letters is None:
-            take = "DELETE FROM mail WHERE turn = ? AND message = ?"
-            found = record.unread > 0 and self._read(record.root, take, (record.id, message_id)).rowcount > 0
+            found = record.unread > 0 and self._read(record.root, TAKE, (record.id, message_id)).rowcount > 0
         elif message_id in record.letters:
             found = True
             record.letters.discard(message_id)
