@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..actors.machine import messages as m
 from ..actors.machine import texts
 from ..actors.machine.draft import MEMORY, AskMemory, AskPolicy, CallModel, Draft, Park, RunTool, StopModel, StopTool
+from ..actors.machine.limits import NO_CALLS
 from ..actors.turn import Failure
 from . import attempts, effects, memory, tasks
 
@@ -21,7 +22,7 @@ def act(
     flagged: bool = False,
     unconfirmed: bool = False,
     asked: bool = False,
-    spent: frozenset[str] = frozenset(),
+    spent: frozenset[str] = NO_CALLS,
 ) -> None:
     """Carry out what a saved draft asks for; `asked`: its model request has left already (and may even be answered).
 

@@ -47,7 +47,6 @@ from .steps import Steps
 from .watch import Rested
 
 MOST_STARTS = 1024
-NOTHING_ASKED: frozenset[str] = frozenset()
 
 
 class Actor:
@@ -274,7 +273,7 @@ class Actor:
         A policy is being asked until its answer is taken in here: it may have spoken while this batch was put together.
         """
         if self.asking:
-            self._told(batch)
+            self._take_answers(batch)
         try:
             return handle(self.state, batch, self._context())
         except Exception as error:
@@ -282,7 +281,8 @@ class Actor:
             self._fault = error
             return self._failed(batch)
 
-    def _told(self, batch: list[m.Message]) -> None:
+    def _take_answers(self, batch: list[m.Message]) -> None:
+        """Note which of those that are being asked have answered."""
         for message in batch:
             if isinstance(message, m.PolicyDecided | m.PolicyFailed | m.ToolResolved):
                 self.asking.pop(message.call_id, None)
@@ -316,7 +316,7 @@ class Actor:
             activation=self.token.activation,
             agent=self.agent,
             execute=host.execute and not host.draining and self.agent is not None,
-            asking=frozenset(self.asking) if self.asking else NOTHING_ASKED,
+            asking=frozenset(self.asking) if self.asking else limits.NO_CALLS,
             spread=host.world.spread(),
             cancel_grace=host.settings.cancel_grace,
             seen=spent if self.seen is None else spent + self.seen,

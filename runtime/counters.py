@@ -37,15 +37,13 @@ class Counters:
     def note(self, op: base.Op, reply: base.Reply) -> None:
         """Count what a reply says."""
         kind = type(reply)
-        if kind is base.Saved:
-            return
         if kind is base.Fenced:
             self.fenced += 1
         elif kind is base.Held:
             self.held += type(op) is base.Claim
         elif kind is base.Done:
             self.quarantined += type(op) is base.Quarantine
-        elif kind is base.Reaped and isinstance(reply, base.Reaped):
+        elif isinstance(reply, base.Reaped):
             self.reaped += 1
             self.quarantined += reply.quarantined
 

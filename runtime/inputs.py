@@ -28,9 +28,7 @@ MESSAGES = (SystemMessage, UserMessage, AiMessage, ToolMessage)
 
 def seconds(name: str, value: Seconds) -> float:
     """Return a duration in seconds. :raises InvalidDefinition: if it is none, negative, or longer than a century."""
-    if type(value) is float and 0 <= value <= CENTURY:
-        return value
-    if type(value) is int and 0 <= value <= CENTURY:
+    if isinstance(value, float | int) and not isinstance(value, bool) and 0 <= value <= CENTURY:
         return float(value)
     return check_span(name, value).total_seconds()
 

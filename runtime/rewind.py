@@ -53,7 +53,7 @@ class SaveLog:
 
     def took(self, message_id: str) -> bool:
         """Tell whether a remembered save has consumed this mail: where it is there again, the store has gone back."""
-        return bool(self._saves) and any(message_id in op.consumed for op in self._saves)
+        return any(message_id in op.consumed for op in self._saves)
 
     def since(self, behind: base.Behind) -> list[base.Save] | None:
         """Return all saves that the store has forgotten, oldest first; `None` where they are not all here."""

@@ -14,7 +14,7 @@ from . import children, ending, limits, planning, plans, policy, recall, replies
 from .draft import MEMORY, AskMemory, AskPolicy, CallModel, Draft, RunTool
 from .waiting import open_question
 
-OPEN = frozenset({CallStatus.UNDECIDED, CallStatus.PENDING})
+STARTABLE = frozenset({CallStatus.UNDECIDED, CallStatus.PENDING})
 """Statuses of a call that may be considered or started."""
 
 
@@ -96,7 +96,7 @@ def _ready(draft: Draft) -> list[CallRecord]:
     """Return the calls that may be considered or started now; a sequential one runs alone, in its place."""
     ready: list[CallRecord] = []
     calls = draft.state.calls
-    if not any(call.status in OPEN for call in calls):
+    if not any(call.status in STARTABLE for call in calls):
         return ready
     busy = any(map(_busy, calls))
     open_before = blocked = False

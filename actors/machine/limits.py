@@ -16,7 +16,7 @@ from . import ending
 from .draft import Draft, RunTool
 
 UNLIMITED = Budget()
-NONE: frozenset[str] = frozenset()
+NO_CALLS: frozenset[str] = frozenset()
 MAX_DEPTH = 8
 """How many turns may stand above one; a chain of agents that call each other for ever ends here."""
 
@@ -149,13 +149,13 @@ def unaffordable(draft: Draft, used: Used) -> frozenset[str]:
     """
     budget = tree_budget(draft.state)
     if budget is None or draft.state.ending is not None:
-        return NONE
+        return NO_CALLS
     starts = [action.call_id for action in draft.actions if isinstance(action, RunTool)]
     if not starts:
-        return NONE
+        return NO_CALLS
     if _reached(budget, used, -1, -1, tool=False) is not None:
         return frozenset(starts)
     if budget.max_tool_calls is None or used[3] <= budget.max_tool_calls:
-        return NONE
+        return NO_CALLS
     first = {call.id for call in draft.state.calls if call.attempt == 1}
     return frozenset([call for call in starts if call in first][budget.max_tool_calls - used[3] :])
