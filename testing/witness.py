@@ -86,7 +86,7 @@ class Witness:
 
     @property
     def turns(self) -> list[str]:
-        """All turns of which a save was seen."""
+        """All turns of which the creation, or a save, was seen."""
         return list(self._versions)
 
     def taint(self, roots: Iterable[str]) -> None:
@@ -108,6 +108,8 @@ class Witness:
     def applied(self, op: base.Op, reply: base.Reply) -> None:
         """A store has applied an operation."""
         self.talks.applied(op, reply)
+        if isinstance(op, base.Create) and isinstance(reply, base.Claimed | base.Created | base.Queued):
+            self._versions.setdefault(op.new.turn, 0)
         if not isinstance(op, base.Save) or not isinstance(reply, base.Saved) or reply.replayed:
             return
         state = codec.decode_state(op.turn, op.schema, op.snapshot)

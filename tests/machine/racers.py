@@ -36,25 +36,27 @@ class Slow:
         return await self.model.complete(request)
 
 
+@tool(approval=True)
+async def refund(amount: int) -> str:
+    """Refund an amount; once."""
+    await asyncio.sleep(1)
+    return f"refunded {amount}"
+
+
+@tool
+async def look_up(order: str) -> str:
+    """Look something up."""
+    await asyncio.sleep(4)
+    return f"{order} is fine"
+
+
 def make_agent() -> Agent:
     """An approval of a `once` tool, and beside a `repeatable` tool; then both kinds without a person; then text."""
-
-    @tool(approval=True)
-    async def refund(amount: int) -> str:
-        """Refund an amount; once."""
-        await asyncio.sleep(1)
-        return f"refunded {amount}"
 
     @tool(approval=True, effect="repeatable")
     async def notify(text: str) -> str:
         """Notify somebody, if a person agrees."""
         return f"sent {text}"
-
-    @tool
-    async def look_up(order: str) -> str:
-        """Look something up."""
-        await asyncio.sleep(4)
-        return f"{order} is fine"
 
     @tool(effect="once")
     async def charge(amount: int) -> str:
@@ -72,18 +74,6 @@ def make_agent() -> Agent:
 
 def make_family(max_tool_calls: int = 100, gated: str = "gated") -> Agent:
     """Three agents as tools: one with a gated tool beside another, one, itself gated, with an agent as a tool, one that fails."""
-
-    @tool(approval=True)
-    async def refund(amount: int) -> str:
-        """Refund an amount; once."""
-        await asyncio.sleep(1)
-        return f"refunded {amount}"
-
-    @tool
-    async def look_up(order: str) -> str:
-        """Look something up."""
-        await asyncio.sleep(4)
-        return f"{order} is fine"
 
     def member(id: str, *tools: Tool, policy: ExecutionPolicy | None = None) -> Agent:
         calls = {"refund": call("refund", amount=25), "look_up": call("look_up", order="O-1")}
@@ -108,19 +98,6 @@ def make_poor_family() -> Agent:
 
 def make_planner() -> Agent:
     """An agent that plans, and does its tasks itself: two at once, one behind them; with a gated tool and one without."""
-
-    @tool(approval=True)
-    async def refund(amount: int) -> str:
-        """Refund an amount; once."""
-        await asyncio.sleep(1)
-        return f"refunded {amount}"
-
-    @tool
-    async def look_up(order: str) -> str:
-        """Look something up."""
-        await asyncio.sleep(4)
-        return f"{order} is fine"
-
     names: dict[str, list[str]] = {"a": [], "b": [], "c": ["a", "b"]}
     tasks: Any = [{"id": name, "title": name, "description": name, "dependsOn": after} for name, after in names.items()]
 

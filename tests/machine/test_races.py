@@ -7,7 +7,7 @@ import itertools
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -18,6 +18,7 @@ from turnhold.testing import TurnRaceMachine
 
 from ..redis_in_step import StoreInStep, line_to
 from .racers import make_agent, make_family, make_planner, make_poor_family, make_talker
+from .steps import END, play
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,6 +102,7 @@ def look(machine: type[TurnRaceMachine], tally: Tally, part: int) -> None:
 
 
 ROBBED = (
+    "open(seat=0, room=10_000, polls=False, talks=False)",
     "ask(pick=0, seat=0)",
     "replace(drain=False, seat=0)",
     "slow(delay=0.0, operation='*', seat=0)",
@@ -110,20 +112,36 @@ ROBBED = (
     "slow(delay=0.0, operation='*', seat=0)",
     *["advance(seconds=0.25)"] * 5,
     "lose_lease(pick=0)",
+    END,
 )
 
 
 def test_a_robbed_owner_that_begins_late_breaks_no_promise() -> None:
     """An owner whose lease was taken early, and that begins behind its successor what its own save had begun, is not blamed."""
-    machine: Any = TurnRaceMachine.of(make_family, nodes=3, turns=4)()
-    try:
-        machine.open(seat=0, room=10_000, polls=False, talks=False)
-        for step in ROBBED:
-            eval(f"machine.{step}", {"machine": machine})
-        machine.field.loop.run_until_complete(machine.field.finish())
-        starts = machine.field.witness.starts
-        assert any(
-            one[:2] == other[:2] and one.attempt < other.attempt for other in starts for one in starts[starts.index(other) :]
-        )
-    finally:
-        machine.field.close()
+    starts = play(TurnRaceMachine.of(make_family, nodes=3, turns=4), ROBBED).starts
+
+    behind = [(one, other) for at, other in enumerate(starts) for one in starts[at:] if one[:2] == other[:2]]
+    assert any(one.attempt < other.attempt for one, other in behind), "it did begin behind its successor"
+
+
+FORGOTTEN = (
+    "open(talks=True, room=2, polls=False, seat=3)",
+    "arm(nth=2, operation='cancel', point='after_apply', seat=1)",
+    "start(seat=1)",
+    "keep()",
+    "start_again(pick=11, seat=5)",
+    "freeze(behind='*', seat=1)",
+    "cut(cut='renew', seat=4)",
+    "start(seat=1)",
+    "rewind()",
+    "start(seat=6)",
+    "thaw(seat=7)",
+    END,
+)
+
+
+def test_a_turn_that_is_forgotten_before_anybody_was_told_of_it_is_not_missed() -> None:
+    """Its creation was applied, the store went back, and only then was its sender told."""
+    witness = play(TurnRaceMachine.of(make_talker, turns=4, conversations=1, rewinds=True), FORGOTTEN)
+
+    assert witness.tainted

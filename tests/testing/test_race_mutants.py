@@ -18,6 +18,8 @@ from turnhold.store.memory_core import MemoryCore
 from turnhold.testing import ScriptedModel, TurnRaceMachine, call
 from turnhold.testing.breach import Breach
 
+from ..machine.steps import END, play
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -154,7 +156,6 @@ class Found:
 
 
 QUEUE, SUPERSEDE = "talk(seat=1, talk=0, when_busy='queue')", "talk(seat=0, talk=0, when_busy='supersede')"
-END = "finish()"
 FOUND = [
     Found(two_open_turns, (QUEUE,), "was opened in|held by"),
     Found(newest_first, (QUEUE, QUEUE, "cancel(seat=0, pick=0)"), "held by|where it is the turn of"),
@@ -172,24 +173,15 @@ FOUND = [
 @pytest.mark.parametrize("found", FOUND, ids=str)
 def test_the_steps_that_find_it(monkeypatch: pytest.MonkeyPatch, found: Found) -> None:
     """The machine finds it in these steps, and nothing in them where all is well."""
-    play(found)
+    played(found)
     found.mutant(monkeypatch)
     with pytest.raises(Breach, match=found.said):
-        play(found)
+        played(found)
 
 
-def play(found: Found) -> None:
-    """Make the steps as Hypothesis prints them."""
-    machine: Any = TurnRaceMachine.of(found.make, turns=4, conversations=1)()
-    try:
-        machine.open(seat=0, room=10_000, polls=False, talks=True)
-        for step in found.steps:
-            if step == END:
-                machine.field.loop.run_until_complete(machine.field.finish())
-            else:
-                eval(f"machine.{step}", {"machine": machine})
-    finally:
-        machine.field.close()
+def played(found: Found) -> None:
+    machine = TurnRaceMachine.of(found.make, turns=4, conversations=1)
+    play(machine, ("open(seat=0, room=10_000, polls=False, talks=True)", *found.steps))
 
 
 @pytest.mark.deep
