@@ -24,7 +24,7 @@ from .tally import (  # noqa: F401 - hooks and a fixture, for all tests
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-settings.register_profile("default", deadline=None, max_examples=50, derandomize=True)
+settings.register_profile("default", deadline=None, max_examples=50, derandomize="CI" in os.environ)
 settings.register_profile(
     "deep", deadline=None, max_examples=2_000, derandomize=False, suppress_health_check=[HealthCheck.too_slow]
 )
