@@ -30,10 +30,9 @@ def act(
     acknowledgement, has the tree's budget room (not in `spent`), and (of a `once` tool) has a replica confirmed the save,
     where that was asked for? Where not, the attempt is known not to have started. Nor is one started that the same draft stops.
     """
-    if not draft.actions:
-        return
-    stopped = {action.call_id for action in draft.actions if isinstance(action, StopTool)}
-    for action in draft.actions:
+    actions = draft.actions
+    stopped = {action.call_id for action in actions if isinstance(action, StopTool)} if len(actions) > 1 else NO_CALLS
+    for action in actions:
         match action:
             case CallModel():
                 if not asked:
@@ -41,7 +40,7 @@ def act(
             case RunTool() if action.call_id in spent and not flagged and action.call_id not in stopped:
                 _tell_spent(actor, action)
             case RunTool():
-                _start_tool(actor, action, flagged=flagged or action.call_id in stopped, unconfirmed=unconfirmed)
+                _start_tool(actor, draft, action, flagged=flagged or action.call_id in stopped, unconfirmed=unconfirmed)
             case AskPolicy():
                 call = draft.call(action.call_id)
                 if call is not None:
@@ -83,8 +82,8 @@ def _tell_spent(actor: Actor, action: RunTool) -> None:
     actor.mailbox.tell(m.ToolFailed(action.call_id, action.attempt, "spent", Failure("BudgetExceeded", why), text))
 
 
-def _start_tool(actor: Actor, action: RunTool, *, flagged: bool, unconfirmed: bool) -> None:
-    call = next((call for call in actor.state.calls if call.id == action.call_id), None)
+def _start_tool(actor: Actor, draft: Draft, action: RunTool, *, flagged: bool, unconfirmed: bool) -> None:
+    call = draft.call(action.call_id)
     if call is None:
         return None
     if not actor.owns():

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
+
+import msgspec
 
 from ..actors.agent import Agent
 from ..actors.chat import Usage
@@ -49,85 +51,54 @@ from .watch import Rested
 MOST_STARTS = 1024
 
 
-class Actor:
-    """The live activation of a turn in this process."""
+class Actor(msgspec.Struct, eq=False):
+    """The live activation of a turn in this process; it owns nothing before it is told when its claim was sent (`extend`).
 
-    __slots__ = (
-        "_fault",
-        "_next",
-        "_term",
-        "_timed",
-        "accepting",
-        "agent",
-        "asking",
-        "deadline",
-        "delegates",
-        "forgotten",
-        "host",
-        "intake",
-        "lost",
-        "mailbox",
-        "model_task",
-        "others",
-        "parked",
-        "recall",
-        "resolved",
-        "saved",
-        "saver",
-        "seen",
-        "started",
-        "state",
-        "steps",
-        "stopping",
-        "tasks",
-        "threads",
-        "token",
-        "turn_id",
-        "version",
-    )
+    `parked`: it ended by its own wish, as the turn was put into quarantine. `forgotten`: the store has forgotten what this
+    activation cannot repeat. `saved` is the draft of a turn that was created and claimed in one step.
+    """
 
-    def __init__(
-        self,
-        host: Host,
-        state: TurnState,
-        token: base.Token,
-        version: int,
-        agent: Agent | None,
-        sent: float,
-        delegates: Mapping[str, Agent[Any]] = NOBODY,
-    ) -> None:
-        self.host = host
-        self.turn_id = state.turn_id
-        self.state = state
-        self.token = token
-        self.version = version
-        self.agent = agent
-        self.delegates = delegates
-        self.deadline = 0.0
-        self._term = (host.settings.lease - host.settings.margin) / 1000
-        self.extend(sent)
-        self.mailbox = Mailbox()
+    host: Host
+    state: TurnState
+    token: base.Token
+    version: int
+    agent: Agent | None
+    delegates: Mapping[str, Agent[Any]] = NOBODY
+    turn_id: str = ""
+    deadline: float = 0.0
+    mailbox: Mailbox = msgspec.field(default_factory=Mailbox)
+    intake: Intake = cast("Intake", None)
+    saver: Saver = cast("Saver", None)
+    recall: Recall = cast("Recall", None)
+    steps: Steps | None = None
+    started: dict[str, m.Start] = {}
+    asking: dict[str, None] = {}
+    resolved: dict[str, Tool[..., object] | None] = {}
+    stopping: dict[str, None] = {}
+    tasks: dict[asyncio.Task[m.Message], str] = {}
+    threads: dict[asyncio.Task[object], str] = {}
+    model_task: asyncio.Task[m.Message] | None = None
+    seen: Usage | None = None
+    others: Used | None = None
+    accepting: bool = True
+    saved: Draft | None = None
+    lost: bool = False
+    parked: bool = False
+    forgotten: bool = False
+    _term: float = 0.0
+    _fault: Exception | None = None
+    _timed: TurnState | None = None
+    _next: int | None = None
+
+    def __post_init__(self) -> None:
+        settings, agent = self.host.settings, self.agent
+        self.turn_id = self.state.turn_id
         self.intake = Intake(self)
         self.saver = Saver(self)
         self.recall = Recall(self)
-        self.steps = Steps(self) if agent is not None and agent.hooks.step else None
-        self.started: dict[str, m.Start] = {}
-        self.asking: dict[str, None] = {}
-        self.resolved: dict[str, Tool[..., object] | None] = {}
-        self.stopping: dict[str, None] = {}
-        self.tasks: dict[asyncio.Task[m.Message], str] = {}
-        self.threads: dict[asyncio.Task[object], str] = {}
-        self.model_task: asyncio.Task[m.Message] | None = None
-        self.seen: Usage | None = None
-        self.others: Used | None = None
-        self.accepting = True
-        self.saved: Draft | None = None
-        self.lost = False
-        self.parked = False  # it ended by its own wish, as the turn was put into quarantine
-        self.forgotten = False  # the store has forgotten what this activation cannot repeat
-        self._fault: Exception | None = None
-        self._timed: TurnState | None = None
-        self._next: int | None = None
+        if agent is not None and agent.hooks.step:
+            self.steps = Steps(self)
+        self._term = (settings.lease - settings.margin) / 1000
 
     # ------------------------------------------------------------------------------------------------ what others ask
 
@@ -228,8 +199,13 @@ class Actor:
         try:
             if self.saved is not None:
                 self._begin(self.saved)
-            while not self.lost and await self._round():
-                pass
+            while not self.lost:
+                left = self._left()
+                due = left is not None and left <= 0
+                if not (due or self.mailbox.messages or self.mailbox.rung):
+                    await self.host.world.rest(self.mailbox.armed(), left)
+                elif not await self._round(due=due):
+                    break
         except (LeaseLost, StoreUnavailable) as error:
             self.lost = True
             log.warning("activation_lost", turn=self.turn_id, epoch=self.token.epoch, error=str(error))
@@ -250,13 +226,12 @@ class Actor:
         self.host.watch.tell_all(persist.first_events(saved))
         act(self, saved)
 
-    async def _round(self) -> bool:
+    async def _round(self, *, due: bool) -> bool:
         """Take in what has come and save what it changes; tell whether the actor lives on."""
-        batch = await self.intake.collect()
+        batch = await self.intake.collect(due=due)
         if self.lost:
             return False
         if not batch and not self.intake.pending:
-            await self._wait()
             return True
         draft = self._handle(batch)
         for action in draft.actions:
@@ -291,25 +266,14 @@ class Actor:
             elif isinstance(message, m.MemoryRead | m.MemoryFailed):
                 self.asking.pop(MEMORY, None)
 
-    async def _wait(self) -> None:
-        """Sleep until a message, a bell, or a deadline."""
-        due = self._deadline()
-        seconds = None if due is None else max(0.0, (due - self.host.now()) / 1000)
-        await self.host.world.rest(self.mailbox.armed(), seconds)
-
-    def _deadline(self) -> int | None:
-        """Return when the next deadline of the turn comes, looked for once a state."""
+    def _left(self) -> float | None:
+        """Return in how many seconds the next deadline of the turn comes; which it is is looked for once a state."""
         if self._timed is not self.state:
             self._timed, self._next = self.state, next_deadline(self.state, self.host.settings.cancel_grace)
-        return self._next
-
-    def due(self) -> bool:
-        """Tell whether a deadline of the turn has come."""
-        due = self._deadline()
-        return due is not None and due <= self.host.now()
+        return None if self._next is None else (self._next - self.host.now()) / 1000
 
     def _context(self) -> Context:
-        host = self.host
+        host, settings = self.host, self.host.settings
         spent = self.recall.spent
         return Context(
             now=host.now(),
@@ -318,10 +282,10 @@ class Actor:
             execute=host.execute and not host.draining and self.agent is not None,
             asking=frozenset(self.asking) if self.asking else limits.NO_CALLS,
             spread=host.world.spread(),
-            cancel_grace=host.settings.cancel_grace,
+            cancel_grace=settings.cancel_grace,
             seen=spent if self.seen is None else spent + self.seen,
             others=self.others,
-            park_changed=host.settings.park_changed,
+            park_changed=settings.park_changed,
             delegates=self.delegates,
             resolved=self.resolved,
         )
@@ -355,7 +319,7 @@ class Actor:
         if not isinstance(reply, base.Saved):
             raise self._refused(op, reply)
         self.version = reply.version
-        if self.state.definition not in (b"", draft.state.definition):
+        if self.state.definition and self.state.definition != draft.state.definition:
             log.warning("definition_changed", turn=self.turn_id, agent=self.executor.key)
         self.state = draft.state
         self.others = minus(reply.usage, op.usage)
@@ -366,25 +330,20 @@ class Actor:
                 await self.steps.close("released")
         self._shown(draft, owned=reply.owned)
         self.intake.saved(draft.receipts, reply)
-        spent = limits.unaffordable(draft, reply.usage)
-        act(self, draft, flagged=reply.cancel is not None, unconfirmed=op.confirm and not reply.confirmed, asked=asked, spent=spent)
-        self.intake.tell(answers)
+        if draft.actions:
+            flagged, spent = reply.cancel is not None, limits.unaffordable(draft, reply.usage)
+            act(self, draft, flagged=flagged, unconfirmed=op.confirm and not reply.confirmed, asked=asked, spent=spent)
+        if answers:
+            self.intake.tell(answers)
         if draft.asks_tree:
             self.mailbox.tell(m.TreeKnown())
         return reply.owned and op.mode is not base.Mode.END
 
     def _save(self, draft: Draft, answers: list[tuple[str, Outcome]]) -> base.Save | None:
-        stored = [(name, outcome) for name, outcome in answers if self.intake.wants_reply(name)]
+        intake = self.intake
+        stored, rewinds = intake.stored(answers), self.saver.rewinds
         try:
-            return persist.save_of(
-                draft,
-                self.token,
-                self.version,
-                self.host.settings,
-                stored,
-                self.intake.consumed,
-                self.saver.rewinds,
-            )
+            return persist.save_of(draft, self.token, self.version, self.host.settings, stored, intake.consumed, rewinds)
         except (SnapshotTooLarge, UnicodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
             if self._fault is None:
                 self._fault = error

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+import msgspec
+
 from ..actors.errors import SnapshotCorrupt
 from ..actors.ids import call_key, root_of
 from ..actors.machine import messages as m
@@ -16,30 +18,27 @@ from .errors import Rerouted
 from .log import log
 
 if TYPE_CHECKING:
-    from .actor import Actor
+    from .actor import Actor  # noqa: TC004 - a cycle; nobody reads the hints at run time
 
 By: TypeAlias = Literal["command", "wait"]
 Known: TypeAlias = tuple[Receipt, By]
 
 
-class Intake:
+class Intake(msgspec.Struct, eq=False):
     """The side of an actor that faces senders.
 
     `consumed` are the ids of the mail in the batch at hand: they leave the store with the save that carries what they did.
     """
 
-    __slots__ = ("_actor", "_broken", "_cancel", "_checked", "_expected", "_mail", "_receipts", "_silent", "consumed")
-
-    def __init__(self, actor: Actor) -> None:
-        self._actor = actor
-        self._expected: dict[str, asyncio.Future[Outcome]] = {}
-        self._mail: list[base.Mail] = []
-        self._silent: dict[str, None] = {}
-        self._broken: list[tuple[str, Outcome]] = []
-        self._checked: dict[str, None] = {}
-        self._receipts: dict[str, Receipt] = {}
-        self._cancel: str | None = None
-        self.consumed: list[str] = []
+    _actor: Actor
+    consumed: list[str] = []
+    _expected: dict[str, asyncio.Future[Outcome]] = {}
+    _mail: list[base.Mail] = []
+    _silent: dict[str, None] = {}
+    _broken: list[tuple[str, Outcome]] = []
+    _checked: dict[str, None] = {}
+    _receipts: dict[str, Receipt] = {}
+    _cancel: str | None = None
 
     def expect(self, message_id: str) -> asyncio.Future[Outcome]:
         """Return the future that gets the answer to a message."""
@@ -59,22 +58,21 @@ class Intake:
         if self._mail or self._cancel is not None:
             self._actor.mailbox.ring()
 
-    async def collect(self) -> list[m.Message]:
-        """Return the next batch, in the order in which it is to be taken.
+    async def collect(self, *, due: bool) -> list[m.Message]:
+        """Return the next batch, in the order in which it is to be taken; `due`: a deadline of the turn has come.
 
         Deadlines are due only behind the mail that was delivered before them, so all of the store's mail is read first.
         """
-        actor = self._actor
-        mailbox, due = actor.mailbox, actor.due()
+        mailbox = self._actor.mailbox
         if mailbox.rung or due:
             mailbox.rung = False
             if due:
                 await self._read(1 << 30)
             elif not self._mail and self._cancel is None:
-                await self._read(actor.host.settings.batch)
+                await self._read(self._actor.host.settings.batch)
         taken = mailbox.take()
-        if not (due or self._mail or self._cancel is not None or any(type(message) is m.Received for message in taken)):
-            return taken
+        if not (due or self._mail or self._cancel is not None or self._expected):
+            return taken  # what is `Received` in this process has somebody who waits for its answer
         received: list[m.Received] = []
         batch: list[m.Message] = []
         for message in taken:
@@ -199,15 +197,16 @@ class Intake:
         """Return all answers of a batch."""
         return draft.answers + self._broken if self._broken else draft.answers
 
-    def wants_reply(self, message_id: str) -> bool:
-        """Tell whether the answer to a message is stored: mail of senders who may look for it, not the runtime's own."""
-        return message_id in self.consumed and message_id not in self._silent
+    def stored(self, answers: Sequence[tuple[str, Outcome]]) -> Sequence[tuple[str, Outcome]]:
+        """Return those answers that are stored: to mail of senders who may look for them, not to the runtime's own."""
+        consumed, silent = self.consumed, self._silent
+        return [answer for answer in answers if answer[0] in consumed and answer[0] not in silent] if consumed else ()
 
     def saved(self, receipts: Iterable[Receipt], reply: base.Saved) -> None:
         """A batch was saved."""
-        self.consumed = []
-        self._broken = []
-        self._silent.clear()
+        if self.consumed:
+            self.consumed = []
+            self._silent.clear()
         for receipt in receipts:
             self._receipts[f"w:{receipt.suspension_id}"] = receipt
             correlation = receipt.suspension_id.split("/")[1]
@@ -215,13 +214,12 @@ class Intake:
                 self._receipts[f"w:{correlation}"] = receipt
             if receipt.command_id is not None:
                 self._receipts[f"c:{receipt.command_id}"] = receipt
-        if reply.owned:
+        if reply.owned and (reply.mail or reply.cancel is not None):
             self.put(reply.mail, reply.cancel)
 
     def tell(self, answers: Iterable[tuple[str, Outcome]]) -> None:
         """Answer those who wait in this process."""
-        if self._broken:
-            self._broken = []
+        self._broken = []
         for message_id, outcome in answers:
             future = self._expected.pop(message_id, None)
             if future is not None and not future.done():

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from ..actors.machine.messages import Message
 
 
-class Mailbox:
+class Mailbox(msgspec.Struct, eq=False):
     """Messages of one actor, in order of arrival; bounded by what its own effects and waiting senders can put there."""
 
-    __slots__ = ("_messages", "_waiter", "rung")
-
-    def __init__(self) -> None:
-        self._messages: list[Message] = []
-        self._waiter: asyncio.Future[None] | None = None
-        self.rung = False
-
-    def __len__(self) -> int:
-        return len(self._messages)
+    messages: list[Message] = []
+    rung: bool = False
+    _waiter: asyncio.Future[None] | None = None
 
     def tell(self, message: Message) -> None:
         """Put a message in; the owner wakes."""
-        self._messages.append(message)
+        self.messages.append(message)
         self._wake()
 
     def ring(self) -> None:
@@ -32,14 +28,12 @@ class Mailbox:
 
     def take(self) -> list[Message]:
         """Take all messages out."""
-        messages, self._messages = self._messages, []
+        messages, self.messages = self.messages, []
         return messages
 
     def armed(self) -> asyncio.Future[None]:
-        """Return a future that is done when there is something to do."""
+        """Return a future that is done when something comes, of an owner who has found nothing here."""
         self._waiter = waiter = asyncio.get_running_loop().create_future()
-        if self._messages or self.rung:
-            waiter.set_result(None)
         return waiter
 
     def _wake(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from ..actors.chat import CallEdited, SystemMessage
 from ..actors.events import Event
 from ..actors.ids import call_key
@@ -43,7 +45,7 @@ def new_turn_of(turn: Draft | ChildTurn, digest: str, settings: Settings) -> bas
         tenant=state.tenant,
         digest=digest,
         schema=SCHEMA,
-        status=state.status.value,
+        status=str(state.status),
         snapshot=codec.encode_state(state, settings.max_snapshot),
         messages=base.Messages(0, codec.encode_entries(turn.messages, settings.max_message)),
         events=base.Events(0, len(turn.events), codec.encode_events(turn.events)),
@@ -73,45 +75,75 @@ def save_of(
     :param rewinds: how often the store has gone back under this activation.
     :raises SnapshotTooLarge: if a part of it is over the limit; nothing of it may be used then.
     """
-    state = draft.state
+    state, entries, events = draft.state, draft.messages, draft.events
     mode, wake = release_of(draft)
-    messages = base.Messages(state.message_count, codec.encode_entries(draft.messages, settings.max_message))
-    events = base.Events(state.event_count, len(draft.events), codec.encode_events(draft.events))
-    memory = () if state.conversation_id is None else tuple(_memory_rows(draft, messages, settings))
-    state.message_count += len(draft.messages)
-    state.event_count += len(draft.events)
-    return base.Save(
+    messages = base.Messages(state.message_count, codec.encode_entries(entries, settings.max_message))
+    numbered = base.Events(state.event_count, len(events), codec.encode_events(events))
+    state.message_count += len(entries)
+    state.event_count += len(events)
+    op = base.Save(
         turn=state.turn_id,
         token=token,
         version=version,
         save_id=save_id(token, version, rewinds),
         mode=mode,
         lease_ms=settings.lease,
-        wake=wake,
         schema=SCHEMA,
-        status=state.status.value,
+        status=str(state.status),
         snapshot=codec.encode_state(state, settings.max_snapshot),
         messages=messages,
-        events=events,
+        events=numbered,
         progress=draft.progress,
         ack_cancel=draft.took_cancel,
-        consumed=tuple(consumed),
-        receipts=tuple(map(_receipt_row, draft.receipts)) if draft.receipts else (),
-        replies=tuple([base.ReplyRow(name, codec.encode_outcome(outcome)) for name, outcome in answered]) if answered else (),
-        opened=tuple(_wait_rows(draft)) if draft.opened else (),
-        closed=tuple(draft.closed),
-        create=tuple([new_turn_of(child, child.digest, settings) for child in draft.children]) if draft.children else (),
-        deliver=_to_parent(draft, settings) if state.status.terminal and state.parent_turn_id else (),
-        cancel=tuple(draft.cancels),
         usage=usage_of(state),
-        closing=codec.encode_outcome(_closing(state)) if mode is base.Mode.END else b"",
-        retention_ms=settings.retention,
         batch=settings.batch,
-        confirm=settings.confirm is not None and (settings.confirm == "all" or _starts_once(draft)),
-        conversation=state.conversation_id if memory else None,
-        memory=memory,
-        relay=settings.relay and bool(memory),
     )
+    if wake is not None:
+        op = replace(op, wake=wake)
+    if consumed or draft.receipts or draft.opened or draft.closed:
+        op = _with_waits(op, draft, answered, consumed)
+    if draft.children or draft.cancels:
+        op = _with_children(op, draft, settings)
+    if mode is base.Mode.END:
+        op = _with_end(op, draft, settings)
+    if settings.confirm is not None:
+        op = replace(op, confirm=settings.confirm == "all" or _starts_once(draft))
+    return op if state.conversation_id is None else _with_memory(op, draft, settings)
+
+
+def _with_waits(op: base.Save, draft: Draft, answered: Sequence[tuple[str, Outcome]], consumed: Sequence[str]) -> base.Save:
+    """Add the mail that was taken in, and what became of waits."""
+    return replace(
+        op,
+        consumed=tuple(consumed),
+        receipts=tuple(map(_receipt_row, draft.receipts)),
+        replies=tuple([base.ReplyRow(name, codec.encode_outcome(outcome)) for name, outcome in answered]),
+        opened=tuple([_wait_row(draft.state, wait) for wait in draft.opened if wait.type is not SuspensionType.CHILD_AGENT]),
+        closed=tuple(draft.closed),
+    )
+
+
+def _with_children(op: base.Save, draft: Draft, settings: Settings) -> base.Save:
+    """Add the children that begin, and those that are to end."""
+    create = tuple([new_turn_of(child, child.digest, settings) for child in draft.children])
+    return replace(op, create=create, cancel=tuple(draft.cancels))
+
+
+def _with_end(op: base.Save, draft: Draft, settings: Settings) -> base.Save:
+    """Add what those are told who have something to do with a turn that ends."""
+    state = draft.state
+    return replace(
+        op,
+        deliver=_to_parent(draft, settings) if state.parent_turn_id else (),
+        closing=codec.encode_outcome(_closing(state)),
+        retention_ms=settings.retention,
+    )
+
+
+def _with_memory(op: base.Save, draft: Draft, settings: Settings) -> base.Save:
+    """Add what the turn's conversation is to remember, if there is anything."""
+    memory = tuple(_memory_rows(draft, op.messages, settings))
+    return replace(op, conversation=draft.state.conversation_id, memory=memory, relay=settings.relay) if memory else op
 
 
 def save_id(token: base.Token, version: int, rewinds: int) -> str:
@@ -148,7 +180,8 @@ def _starts_once(draft: Draft) -> bool:
 
 
 def _closing(state: TurnState) -> Outcome:
-    return Refusal("TurnClosed", f"turn {state.turn_id} is {state.status.value}", status=state.status.value)
+    status = str(state.status)
+    return Refusal("TurnClosed", f"turn {state.turn_id} is {status}", status=status)
 
 
 def _receipt_row(receipt: Receipt) -> base.ReceiptRow:
@@ -161,17 +194,11 @@ def _receipt_row(receipt: Receipt) -> base.ReceiptRow:
     )
 
 
-def _wait_rows(draft: Draft) -> Iterator[base.WaitRow]:
-    for wait in draft.opened:
-        if wait.type is not SuspensionType.CHILD_AGENT:
-            yield _wait_row(draft.state, wait)
-
-
 def _wait_row(state: TurnState, wait: OpenWait) -> base.WaitRow:
     suspension = suspension_of(state, wait)
     return base.WaitRow(
         id=wait.id,
-        kind=wait.type.value,
+        kind=str(wait.type),
         created=wait.created,
         body=codec.encode_suspension(suspension),
         agent=state.agent_id,

@@ -155,7 +155,8 @@ class Placement:
         if self.host.execute and agent is None and claimed.cancel is None and state.ending is None:
             await self._give_back(turn_id, token)
             return None
-        actor = Actor(self.host, state, token, claimed.version, agent, sent, delegates)
+        actor = Actor(self.host, state, token, claimed.version, agent, delegates)
+        actor.extend(sent)
         actor.recall.begin(tail, claimed.message_count)
         actor.mailbox.tell(m.Activated(claimed.crashes, claimed.quarantined))
         actor.intake.put(claimed.mail, claimed.cancel, checked)

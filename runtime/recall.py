@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ..actors.agent import Agent
 from ..actors.chat import CallEdited, ChatMessage, HistoryEntry, SystemMessage, Usage
 from ..actors.compression import CompressionContext, Compressor, compress
@@ -21,23 +23,20 @@ from .guard import TimeLimit, stray
 from .log import log
 
 if TYPE_CHECKING:
-    from .actor import Actor
+    from .actor import Actor  # noqa: TC004 - a cycle; nobody reads the hints at run time
 
 NOTHING_SPENT = Usage()
 
 
-class Recall:
+class Recall(msgspec.Struct, eq=False):
     """The newest part of a history, and from the first model request on the view of it that a model gets."""
 
-    __slots__ = ("_actor", "_asking", "_compressed", "_first", "_part", "_view")
-
-    def __init__(self, actor: Actor) -> None:
-        self._actor = actor
-        self._part: list[HistoryEntry] | None = None
-        self._first = 0
-        self._view: View | None = None
-        self._compressed: tuple[list[ChatMessage], list[ChatMessage] | None] | None = None
-        self._asking: CompressionContext | None = None
+    _actor: Actor
+    _part: list[HistoryEntry] | None = None
+    _first: int = 0
+    _view: View | None = None
+    _compressed: tuple[list[ChatMessage], list[ChatMessage] | None] | None = None
+    _asking: CompressionContext | None = None
 
     @property
     def ready(self) -> bool:

@@ -25,15 +25,12 @@ LOG_SAVES, LOG_BYTES = 256, 256 * 1024
 T = TypeVar("T")
 
 
-class SaveLog:
+class SaveLog(msgspec.Struct, eq=False):
     """The newest saves of an activation that the store has acknowledged, without their snapshots; bounded in number and bytes."""
 
-    __slots__ = ("_bytes", "_saves", "_sizes")
-
-    def __init__(self) -> None:
-        self._saves: list[base.Save] = []
-        self._sizes: list[int] = []
-        self._bytes = 0
+    _saves: list[base.Save] = []
+    _sizes: list[int] = []
+    _bytes: int = 0
 
     def __len__(self) -> int:
         return len(self._saves)

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ..actors.errors import StoreUnavailable
 from ..store import base
 from . import persist
@@ -14,25 +16,22 @@ from .log import log
 from .rewind import SaveLog, merged
 
 if TYPE_CHECKING:
-    from .actor import Actor
+    from .actor import Actor  # noqa: TC004 - a cycle; nobody reads the hints at run time
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
 
-class Saver:
+class Saver(msgspec.Struct, eq=False):
     """Sends the saves of one activation, one at a time. `rewinds` counts how often the store was found to have gone back.
 
     `releasing`: a save is under way that may let go of the turn. Whether the lease still stands says nothing then.
     """
 
-    __slots__ = ("_actor", "_pause", "log", "releasing", "rewinds")
-
-    def __init__(self, actor: Actor) -> None:
-        self._actor = actor
-        self._pause: asyncio.Future[None] | None = None
-        self.log = SaveLog()
-        self.releasing = False
-        self.rewinds = 0
+    _actor: Actor
+    log: SaveLog = msgspec.field(default_factory=SaveLog)
+    releasing: bool = False
+    rewinds: int = 0
+    _pause: asyncio.Future[None] | None = None
 
     async def save(self, op: base.Save, children: Collection[str]) -> tuple[base.Save, base.Reply]:
         """Return the save that the store has decided about, and its reply; only a `Saved` has changed anything.
@@ -57,40 +56,37 @@ class Saver:
         finally:
             self.releasing = False
         if isinstance(reply, base.Saved):
-            self._noted(sent, reply)
+            host = self._actor.host
+            if reply.owned:
+                self.log.add(sent)
+            if sent.relay:
+                host.relay.kick(sent.conversation)
+            if sent.confirm and not reply.confirmed:
+                host.counters.note_unconfirmed(host.world, self._actor.turn_id)
         return sent, reply
-
-    def _noted(self, op: base.Save, reply: base.Saved) -> None:
-        host = self._actor.host
-        if reply.owned:
-            self.log.add(op)
-        if op.relay:
-            host.relay.kick(op.conversation)
-        if op.confirm and not reply.confirmed:
-            host.counters.note_unconfirmed(host.world, self._actor.turn_id)
 
     async def _send(self, op: base.Save) -> base.Reply:
         """Send one save until its outcome is known, for as long as the lease is certainly ours.
 
         The lease counts from before the call that has applied it: the last one, or, where that found the save there, any of them.
         """
-        world = self._actor.host.world
-        first = world.monotonic()
+        host = self._actor.host
+        first = sent = host.world.monotonic()
         pause = FIRST_PAUSE
         while True:
-            sent = world.monotonic()
             try:
-                reply = await self._actor.host.call(op)
+                reply = await host.call(op)
             except Crashed:
                 raise
             except StoreUnavailable as error:
                 if error.refused:
                     log.exception("store_refused", turn=self._actor.turn_id, version=op.version)
                     raise
-                await self._rest(pause * (0.5 + 0.5 * world.spread()))
+                await self._rest(pause * (0.5 + 0.5 * host.world.spread()))
                 if not self._actor.owns():
                     raise
                 pause = min(2 * pause, LONGEST_PAUSE)
+                sent = host.world.monotonic()
                 continue
             if isinstance(reply, base.Saved):
                 self._actor.extend(first if reply.replayed else sent)

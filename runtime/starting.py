@@ -163,7 +163,8 @@ async def _create(node: Node, request: StartRequest, draft: Draft, digest: str, 
             case base.Claimed():
                 assert by is not None
                 token = base.Token(by.activation, reply.epoch)
-                actor = Actor(node, draft.state, token, reply.version, draft.context.agent, sent, draft.context.delegates)
+                actor = Actor(node, draft.state, token, reply.version, draft.context.agent, draft.context.delegates)
+                actor.extend(sent)
                 actor.recall.begin(draft.messages, len(draft.messages))
                 actor.intake.put(reply.mail, reply.cancel)
                 actor.saved = draft
