@@ -219,6 +219,14 @@ class Actor(msgspec.Struct, eq=False):
                     await recover(self)  # before who waits here sends again, and wakes a turn that has forgotten its starts
             finally:
                 self.intake.reroute()
+                self._let_go()
+
+    def _let_go(self) -> None:
+        self.intake.let_go()
+        self.saver.let_go()
+        self.recall.let_go()
+        if self.steps is not None:
+            self.steps.let_go()
 
     def _begin(self, saved: Draft) -> None:
         self.saved = None

@@ -38,6 +38,7 @@ class TimeLimit:
         """Do not fire any more."""
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None  # it knows this limit, too: neither is to wait for the garbage collector
 
     def caught(self) -> bool:
         """Tell whether a CancelledError just caught is ours alone; if so, the task counts as not cancelled."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias
-
-import msgspec
+from typing import Literal, TypeAlias
 
 from ..actors.errors import SnapshotCorrupt
 from ..actors.ids import call_key, root_of
@@ -16,21 +14,18 @@ from ..actors.waits import Receipt, ResumeCommand
 from ..store import base, codec
 from .errors import Rerouted
 from .log import log
-
-if TYPE_CHECKING:
-    from .actor import Actor  # noqa: TC004 - a cycle; nobody reads the hints at run time
+from .part import Part
 
 By: TypeAlias = Literal["command", "wait"]
 Known: TypeAlias = tuple[Receipt, By]
 
 
-class Intake(msgspec.Struct, eq=False):
+class Intake(Part, eq=False):
     """The side of an actor that faces senders.
 
     `consumed` are the ids of the mail in the batch at hand: they leave the store with the save that carries what they did.
     """
 
-    _actor: Actor
     consumed: list[str] = []
     _expected: dict[str, asyncio.Future[Outcome]] = {}
     _mail: list[base.Mail] = []

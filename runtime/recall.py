@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-import msgspec
 
 from ..actors.agent import Agent
 from ..actors.chat import CallEdited, ChatMessage, HistoryEntry, SystemMessage, Usage
@@ -21,17 +18,14 @@ from ..actors.window import Selection, View, select, suffices
 from ..store import base, codec
 from .guard import TimeLimit, stray
 from .log import log
-
-if TYPE_CHECKING:
-    from .actor import Actor  # noqa: TC004 - a cycle; nobody reads the hints at run time
+from .part import Part
 
 NOTHING_SPENT = Usage()
 
 
-class Recall(msgspec.Struct, eq=False):
+class Recall(Part, eq=False):
     """The newest part of a history, and from the first model request on the view of it that a model gets."""
 
-    _actor: Actor
     _part: list[HistoryEntry] | None = None
     _first: int = 0
     _view: View | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,21 +12,18 @@ from ..store import base
 from . import persist
 from .errors import Crashed
 from .log import log
+from .part import Part
 from .rewind import SaveLog, merged
-
-if TYPE_CHECKING:
-    from .actor import Actor  # noqa: TC004 - a cycle; nobody reads the hints at run time
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
 
-class Saver(msgspec.Struct, eq=False):
+class Saver(Part, eq=False):
     """Sends the saves of one activation, one at a time. `rewinds` counts how often the store was found to have gone back.
 
     `releasing`: a save is under way that may let go of the turn. Whether the lease still stands says nothing then.
     """
 
-    _actor: Actor
     log: SaveLog = msgspec.field(default_factory=SaveLog)
     releasing: bool = False
     rewinds: int = 0

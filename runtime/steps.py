@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ..actors.errors import MiddlewareError
 from ..actors.middleware import StepEnd, StepHook, StepOutcome, TurnContext, current_turn
 from ..actors.turn import Status, TurnState
 from .around import Proceed, name_of, turn_context
 from .log import log
+from .part import Part
 from .world import gather
-
-if TYPE_CHECKING:
-    from .actor import Actor
 
 
 class _Attempt:
@@ -56,18 +53,14 @@ class _Attempt:
         return await asyncio.shield(self.end)
 
 
-class Steps:
+class Steps(Part, eq=False):
     """The hooks around the steps of one activation, one step after the other; an actor without such hooks has none of this.
 
     The actor owns the hooks' tasks, and awaits their end, within a bound, before it is gone.
     """
 
-    __slots__ = ("_actor", "_open", "_tasks")
-
-    def __init__(self, actor: Actor) -> None:
-        self._actor = actor
-        self._open: _Attempt | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+    _open: _Attempt | None = None
+    _tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
         """An effect of the turn's step is about to start here: let the hooks of the step come first, once."""

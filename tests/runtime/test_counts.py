@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -170,3 +171,36 @@ async def test_a_suspended_turn_leaves_nothing(monkeypatch: pytest.MonkeyPatch) 
 
         assert counts.ops.keys() <= {"Beat", "Prune", "Expired", "Due"}
         assert counts.tasks == []
+
+
+@pytest.mark.blocking("a virtual clock uses the file on the loop")
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+async def test_an_approve_cycle_leaves_no_garbage(store: str, tmp_path: Path) -> None:
+    """What an activation and its effects are made of goes with them: nothing refers to itself and waits for the collector."""
+
+    @tool(approval=True)
+    async def refund(amount: int) -> str:
+        """Refund an amount."""
+        return f"refunded {amount}"
+
+    agent = Agent("refunds", model=ScriptedModel(*[call("refund", amount=25), "answer"] * 6), tools=[refund])
+    clock = VirtualClock()
+    url = "memory://" if store == "memory" else f"sqlite:///{tmp_path}/turns.db"
+    async with Runtime(url, agents=[agent], clock=clock) as runtime:
+
+        async def cycle() -> None:
+            turn = await runtime.start("refunds", "please")
+            view = await turn.settle(60)
+            await turn.resume(ResumeCommand.approve_tool(view.open_waits[0], by="ann"), 60)
+
+        await cycle()  # what is made once
+        await clock.idle()
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(5):
+                await cycle()
+            await clock.idle()
+            assert gc.collect() == 0
+        finally:
+            gc.enable()
