@@ -6,6 +6,7 @@ A statement costs more than its row: it is looked up and bound, and gives Python
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, TypeAlias
 
 Row: TypeAlias = "tuple[Any, ...]"
@@ -38,5 +39,5 @@ def write(run: Callable[[str, Row | list[Any]], Any], kind: Kind, rows: Sequence
     while left:
         count = min(MOST, 1 << left.bit_length() - 1)
         some = rows[at : at + count]
-        run(kind.text(count), some[0] if count == 1 else [value for row in some for value in row])
+        run(kind.text(count), some[0] if count == 1 else list(chain.from_iterable(some)))
         at, left = at + count, left - count

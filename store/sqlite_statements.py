@@ -11,7 +11,6 @@ ALL = ", ".join((*COLUMNS, *USAGE, "id"))
 FIXED = COLUMNS.index("created") + 1
 BESIDE = len(COLUMNS) + len(USAGE) + 1
 CHANGING = (*COLUMNS[FIXED:], *USAGE)
-PLACES = tuple(range(len(CHANGING)))
 NEW_TURN = Kind(f"INSERT INTO turns({ALL}) VALUES", f"({', '.join('?' * (len(COLUMNS) + len(USAGE) + 1))})")
 SNAPSHOT = Kind("INSERT OR REPLACE INTO snapshots(id, body) VALUES", "(?, ?)")
 LOG = Kind(

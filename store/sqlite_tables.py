@@ -33,7 +33,6 @@ from .sqlite_statements import (
     MAIL,
     NEW_TURN,
     OPENED,
-    PLACES,
     RECEIPT,
     RECEIPTS,
     REPLIES,
@@ -87,11 +86,11 @@ class SqliteTables(SqliteEntries, Rules[SqliteRecord]):
         self._absent: set[str] = set()  # turns that there were not when the transaction began
         self._known: dict[tuple[str, str | None], Any] = {}
         self._next_id = self._next_receipt = 0
-        self._updates: dict[tuple[int, ...], Kind] = {}
+        self._updates: dict[tuple[bool, ...], Kind] = {}
 
     def flush(self) -> None:
         """Write what has changed in the records, and all rows that wait."""
-        changes: dict[tuple[int, ...], list[tuple[Any, ...]]] = {}
+        changes: dict[tuple[bool, ...], list[tuple[Any, ...]]] = {}
         for record in self._records.values():
             values = _changing(record)
             if not record.stored:
@@ -100,8 +99,8 @@ class SqliteTables(SqliteEntries, Rules[SqliteRecord]):
                 self._rows[NEW_TURN].append((fixed[0], root, *fixed[2:], *values, record.id))
             elif values != record.stored:
                 # only what differs: an index on a column that is set is rewritten, even with the same value
-                changed = tuple(compress(PLACES, map(ne, values, record.stored)))
-                changes.setdefault(changed, []).append((*[values[place] for place in changed], record.id))
+                changed = tuple(map(ne, values, record.stored))
+                changes.setdefault(changed, []).append((*compress(values, changed), record.id))
             record.stored = values
         for kind, rows in self._rows.items():
             if rows:
@@ -150,10 +149,11 @@ class SqliteTables(SqliteEntries, Rules[SqliteRecord]):
         """Another connection has changed the file: what is known of it may be wrong."""
         self._owned.clear()
 
-    def _update_of(self, changed: tuple[int, ...]) -> Kind:
-        count = len(changed)
-        names = ", ".join(f"{CHANGING[place]} = v.column{number}" for number, place in enumerate(changed, 1))
-        one = ", ".join(f"{CHANGING[place]} = ?" for place in changed)
+    def _update_of(self, changed: tuple[bool, ...]) -> Kind:
+        columns = tuple(compress(CHANGING, changed))
+        count = len(columns)
+        names = ", ".join(f"{column} = v.column{number}" for number, column in enumerate(columns, 1))
+        one = ", ".join(f"{column} = ?" for column in columns)
         kind = Kind(
             f"UPDATE turns SET {names} FROM (VALUES",  # noqa: S608
             f"({', '.join('?' * (count + 1))})",
