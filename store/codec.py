@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import ne
 from typing import TypeVar
 
 import msgspec
@@ -26,6 +27,7 @@ from ..actors.waits import Phase, Receipt, Suspension, SuspensionType
 from .records import MemoryEntry
 
 T = TypeVar("T")
+UNREADABLE = (msgspec.DecodeError, ValueError, TypeError, OverflowError, RecursionError)
 
 
 def _refused(code: int, data: memoryview) -> object:
@@ -100,7 +102,10 @@ _live = msgspec.msgpack.Decoder(LiveEvent, ext_hook=_refused)
 
 def encode_state(state: TurnState, limit: int) -> bytes:
     """Encode a snapshot. :raises SnapshotTooLarge: if it has more than `limit` bytes."""
-    return _bounded("snapshot", _encode(state), limit)
+    data = _encode(state)
+    if len(data) > limit:
+        raise SnapshotTooLarge("snapshot", len(data), limit)
+    return data
 
 
 def decode_state(turn_id: str, schema: int, data: bytes) -> TurnState:
@@ -125,8 +130,9 @@ def _nonsense(state: TurnState) -> str | None:
         return f"it is about to end as {state.ending.value}"
     if state.cancel_at and state.ending is None and not state.status.terminal:
         return "it has taken a cancel, and does not end"
-    if any(not wait.id.startswith(f"{state.turn_id}/") or wait.id.count("/") < 2 for wait in state.waits):
-        return "it has a wait of another turn"
+    for wait in state.waits:
+        if not wait.id.startswith(f"{state.turn_id}/") or wait.id.count("/") < 2:
+            return "it has a wait of another turn"
     return None
 
 
@@ -139,12 +145,19 @@ def check_counts(state: TurnState, messages: int, events: int) -> None:
 
 def encode_entries(entries: Sequence[HistoryEntry], limit: int) -> tuple[bytes, ...]:
     """Encode history entries. :raises SnapshotTooLarge: if one has more than `limit` bytes."""
-    return tuple([_bounded("message", _encode(entry), limit) for entry in entries]) if entries else ()
+    bodies = tuple(map(_encode, entries))
+    for body in bodies:
+        if len(body) > limit:
+            raise SnapshotTooLarge("message", len(body), limit)
+    return bodies
 
 
 def decode_entries(turn_id: str, bodies: Sequence[bytes]) -> list[HistoryEntry]:
     """Decode history entries. :raises SnapshotCorrupt: if one cannot be read."""
-    return [_decode(_entry, turn_id, body) for body in bodies]
+    try:
+        return list(map(_entry.decode, bodies))
+    except UNREADABLE as error:
+        raise SnapshotCorrupt(turn_id, str(error)) from error
 
 
 def encode_events(events: Sequence[RawEvent]) -> bytes:
@@ -234,7 +247,10 @@ def decode_live(root: str, body: bytes) -> Event:
 
 def encode_mail(message: MailMessage, limit: int) -> bytes:
     """Encode a message. :raises SnapshotTooLarge: if it has more than `limit` bytes."""
-    return _bounded("message", _encode(message), limit)
+    data = _encode(message)
+    if len(data) > limit:
+        raise SnapshotTooLarge("message", len(data), limit)
+    return data
 
 
 def decode_mail(turn_id: str, data: bytes) -> MailMessage:
@@ -286,11 +302,7 @@ def encode_suspension(suspension: Suspension) -> bytes:
         root=None if suspension.root_turn_id == root else suspension.root_turn_id,
     )
     values = msgspec.structs.astuple(wait)
-    usual = 0
-    for value, default in zip(values[::-1], _USUAL, strict=False):
-        if value != default:
-            break
-        usual += 1
+    usual = [*map(ne, values[::-1], _USUAL), True].index(True)
     return _encode(values[: len(values) - usual])
 
 
@@ -344,11 +356,5 @@ def decode_remembered(entry: MemoryEntry) -> MemoryMessage:
 def _decode(decoder: msgspec.msgpack.Decoder[T], turn_id: str, data: bytes) -> T:
     try:
         return decoder.decode(data)
-    except (msgspec.DecodeError, ValueError, TypeError, OverflowError, RecursionError) as error:
+    except UNREADABLE as error:
         raise SnapshotCorrupt(turn_id, str(error)) from error
-
-
-def _bounded(what: str, data: bytes, limit: int) -> bytes:
-    if len(data) > limit:
-        raise SnapshotTooLarge(what, len(data), limit)
-    return data

@@ -10,14 +10,14 @@ from .rules import OPERATIONS
 class MemoryCore(MemoryReads):
     """Applies every operation of `base` at once."""
 
-    @property
-    def latest(self) -> int:
-        """The greatest time seen so far."""
-        return self._now
+    def __init__(self) -> None:
+        super().__init__()
+        self.latest = 0  # the greatest time seen so far
 
     def apply(self, op: Op, now: int) -> Reply:
         """Apply one operation at `now`, or at the greatest time seen so far."""
-        self._now = max(self._now, now)
+        if now > self.latest:
+            self.latest = now
         self.roused.clear()
-        reply: Reply = getattr(self, OPERATIONS[type(op)])(op, self._now)
+        reply: Reply = getattr(self, OPERATIONS[type(op)])(op, self.latest)
         return reply

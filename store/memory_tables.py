@@ -48,7 +48,6 @@ class MemoryTables(MemoryEntries, Rules[MemoryRecord]):
     def __init__(self) -> None:
         super().__init__()
         self.roused: list[str] = []
-        self._now = 0
         self._turns: dict[str, MemoryRecord] = {}
         self._trees: dict[str, Tree] = {}
         self._open: dict[str, str] = {}
@@ -213,9 +212,12 @@ class MemoryTables(MemoryEntries, Rules[MemoryRecord]):
     def total_usage(self, record: MemoryRecord) -> tuple[int, int, int, int]:
         tree, used, was = self._trees[record.root], record.usage, record.counted
         if used != was:
-            a, b, c, d = tree.usage
-            tree.usage = (a + used[0] - was[0], b + used[1] - was[1], c + used[2] - was[2], d + used[3] - was[3])
             record.counted = used
+            if (total := tree.usage) == was:  # no other turn has used anything
+                tree.usage = used
+            else:
+                a, b, c, d = total
+                tree.usage = (a + used[0] - was[0], b + used[1] - was[1], c + used[2] - was[2], d + used[3] - was[3])
         return tree.usage
 
     def beat(self, op: base.Beat, now: int) -> Reply:

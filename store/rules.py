@@ -118,13 +118,13 @@ class Rules(EntryRules, Tables[R]):
         if not record.shows(op.token):
             return base.Fenced(record.node)
         messages, events = op.messages.at, op.events.at
-        if record.version < op.version or record.message_count < messages or record.event_count < events:
-            return base.Behind(record.version, record.message_count, record.event_count)
-        if record.version > op.version or record.message_count > messages or record.event_count > events:
+        if record.version != op.version or record.message_count != messages or record.event_count != events:
+            if record.version < op.version or record.message_count < messages or record.event_count < events:
+                return base.Behind(record.version, record.message_count, record.event_count)
             return base.Conflict(record.version)
         self._write(record, op, now)
-        self._index(record, op, now)
-        self._reach(record, op, now)
+        if op.create or op.deliver or op.cancel or op.memory:
+            self._reach(record, op, now)
         return self._saved(record, op, now, owned=self._settle(record, op, now), replayed=False)
 
     def abandon(self, op: base.Abandon, now: int) -> Reply:
@@ -295,10 +295,11 @@ class Rules(EntryRules, Tables[R]):
         for message_id in op.consumed:
             if self.take_mail(record, message_id, now):
                 record.unread -= 1
-        if op.messages.bodies or op.events.count:
-            self.append(record, op.messages, op.events)
-            record.message_count += len(op.messages.bodies)
-            record.event_count += op.events.count
+        messages, events = op.messages, op.events
+        if messages.bodies or events.count:
+            self.append(record, messages, events)
+            record.message_count += len(messages.bodies)
+            record.event_count += events.count
         self.put_snapshot(record, op.snapshot)
         record.schema, record.status, record.updated, record.usage = op.schema, op.status, now, op.usage
         record.version, record.save_id = op.version + 1, op.save_id
@@ -306,8 +307,6 @@ class Rules(EntryRules, Tables[R]):
             record.crashes = 0
         if op.ack_cancel and record.cancel is not None:
             record.cancel_acked, record.cancel = record.cancel, None
-
-    def _index(self, record: R, op: Save, now: int) -> None:
         for receipt in op.receipts:
             self.put_receipt(record, receipt)
         for reply in op.replies:

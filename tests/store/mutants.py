@@ -49,13 +49,13 @@ MUTANTS = [
     Mutant("no save id", "if record.save_id == op.save_id:", "if False:"),
     Mutant(
         "forked snapshots",
-        "if record.version > op.version or record.message_count > messages or record.event_count > events:",
-        "if False:",
+        "if record.version != op.version or record.message_count != messages or record.event_count != events:",
+        "if record.version < op.version or record.message_count < messages or record.event_count < events:",
     ),
     Mutant(
         "behind taken as current",
-        "if record.version < op.version or record.message_count < messages or record.event_count < events:",
-        "if False:",
+        "if record.version != op.version or record.message_count != messages or record.event_count != events:",
+        "if record.version > op.version or record.message_count > messages or record.event_count > events:",
     ),
     Mutant("release without inbox check", "and not record.unread and record.cancel is None:", "and record.cancel is None:"),
     Mutant("suspend ignores cancel", "and not record.unread and record.cancel is None:", "and not record.unread:"),
@@ -133,7 +133,7 @@ MUTANTS = [
     Mutant("child not runnable", "self._schedule(child, new.wake if cause is None else now, now)", "pass"),
     Mutant("mail of a save lost", "self._send(turn, mail, now)", "pass"),
     Mutant("flag of a save lost", "self.cancel(base.Cancel(turn=turn, cause=why), now)", "pass"),
-    Mutant("events numbered twice", "record.event_count += op.events.count", "record.event_count += 1"),
+    Mutant("events numbered twice", "record.event_count += events.count", "record.event_count += 1"),
     Mutant("progress never resets", "record.crashes = 0\n        if op.ack", "pass\n        if op.ack"),
     Mutant("every save resets crashes", "if op.progress:", "if True:"),
     Mutant(
