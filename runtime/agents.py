@@ -38,11 +38,13 @@ class Agents:
 
     async def exact(self, agent_id: str, version: str, limit: Limit = nullcontext) -> Agent | None:
         """Return exactly this version, or `None`; where the loader has to be waited for, within `limit`."""
-        return self._checked(await _loaded(self._loader.load(agent_id, version), limit), agent_id, version)
+        found: object = self._loader.load(agent_id, version)
+        return self._checked(found if isinstance(found, Agent) else await _loaded(found, limit), agent_id, version)
 
     async def active(self, agent_id: str) -> Agent:
         """Return the version that new turns get. :raises AgentNotFound: if there is none."""
-        agent = self._checked(await _loaded(self._loader.load_active(agent_id)), agent_id, None)
+        found: object = self._loader.load_active(agent_id)
+        agent = self._checked(found if isinstance(found, Agent) else await _loaded(found), agent_id, None)
         if agent is None:
             raise AgentNotFound(agent_id)
         return agent
@@ -67,13 +69,14 @@ class Agents:
         return found
 
     def _checked(self, agent: Agent | None, agent_id: str, version: str | None) -> Agent | None:
-        if agent is not None and (agent.id != agent_id or version not in (None, agent.version)):
+        if agent is None:
+            return None
+        if agent.id != agent_id or (version is not None and agent.version != version):
             asked = agent_id if version is None else f"{agent_id}@{version}"
             raise InvalidDefinition(f"the loader was asked for {asked} and gave {agent.key}")
-        if agent is not None:
-            for model in (agent.model, agent.multimodal_model):
-                if model is not None:
-                    self._used[id(model)] = model
+        self._used[id(agent.model)] = agent.model
+        if agent.multimodal_model is not None:
+            self._used[id(agent.multimodal_model)] = agent.multimodal_model
         return agent
 
     async def close(self) -> None:
@@ -112,8 +115,6 @@ def _known(loader: AgentLoader) -> tuple[str, ...]:
 
 
 async def _loaded(found: object, limit: Limit = nullcontext) -> Agent | None:
-    if isinstance(found, Agent):
-        return cast("Agent", found)
     if inspect.isawaitable(found):
         with limit():
             found = await cast("Awaitable[object]", found)

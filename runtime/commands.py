@@ -8,7 +8,9 @@ delivery is recognised, and a path that breaks in the middle is simply taken aga
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from copy import copy
+from functools import partial
 
 import msgspec
 
@@ -193,15 +195,15 @@ class Commands:
         found = await self._deliver(turn_id, mail, command)
         return None if isinstance(found, asyncio.Future) else found
 
-    async def _deliver(
+    def _deliver(
         self, turn_id: str, mail: base.Mail, command: ResumeCommand | None
-    ) -> asyncio.Future[Outcome] | Outcome | None:
+    ) -> Coroutine[object, object, asyncio.Future[Outcome] | Outcome | None]:
         """Deliver, and claim where nobody owns the turn.
 
         :return: an answer, a future of one (the turn lives here now), or `None` (somebody else will answer under the message's id).
         """
         by = self._claim(turn_id)
-        return await self._placement.owning(turn_id, by, lambda: self._delivered(turn_id, mail, command, by))
+        return self._placement.owning(turn_id, by, partial(self._delivered, turn_id, mail, command, by))
 
     async def _delivered(
         self, turn_id: str, mail: base.Mail, command: ResumeCommand | None, by: base.ClaimBy | None

@@ -7,6 +7,8 @@ from .log import log
 from .world import World
 
 QUIET_SECONDS = 60.0
+COUNTED = frozenset({base.Fenced, base.Held, base.Done, base.Reaped})
+"""The replies that `Counters.note` reads something off."""
 
 
 class Counters:
@@ -36,12 +38,11 @@ class Counters:
 
     def note(self, op: base.Op, reply: base.Reply) -> None:
         """Count what a reply says."""
-        kind = type(reply)
-        if kind is base.Fenced:
+        if isinstance(reply, base.Fenced):
             self.fenced += 1
-        elif kind is base.Held:
+        elif isinstance(reply, base.Held):
             self.held += type(op) is base.Claim
-        elif kind is base.Done:
+        elif isinstance(reply, base.Done):
             self.quarantined += type(op) is base.Quarantine
         elif isinstance(reply, base.Reaped):
             self.reaped += 1

@@ -15,6 +15,7 @@ from ..actors.history import unanswered
 from ..actors.memory import ChatMemory
 from ..actors.parts import check_parts
 from ..actors.record import JsonObject, Metadata, Seconds
+from ..actors.waits import ResumeCommand
 from ..store.base import read_cursor
 from .hooks import Listener
 from .settings import Settings
@@ -28,7 +29,7 @@ MESSAGES = (SystemMessage, UserMessage, AiMessage, ToolMessage)
 
 def seconds(name: str, value: Seconds) -> float:
     """Return a duration in seconds. :raises InvalidDefinition: if it is none, negative, or longer than a century."""
-    if isinstance(value, float | int) and not isinstance(value, bool) and 0 <= value <= CENTURY:
+    if (type(value) is int or type(value) is float) and 0 <= value <= CENTURY:
         return float(value)
     return check_span(name, value).total_seconds()
 
@@ -36,6 +37,12 @@ def seconds(name: str, value: Seconds) -> float:
 def optional_seconds(name: str, value: Seconds | None) -> float | None:
     """Return a duration in seconds, or `None` for no limit. :raises InvalidDefinition: as `seconds`."""
     return None if value is None else seconds(name, value)
+
+
+def resume_command(value: object) -> None:
+    """Check a command. :raises InvalidDefinition: if it is none."""
+    if not isinstance(value, ResumeCommand):
+        raise InvalidDefinition(f"command must be a ResumeCommand, not {type(value).__name__}")
 
 
 def user_message(value: object, settings: Settings, name: str = "input") -> UserMessage:
@@ -62,9 +69,8 @@ def checked_message(name: str, message: M, settings: Settings) -> M:
     :raises InvalidDefinition: if a field is of a wrong type or not valid Unicode, or a part is none.
     :raises SnapshotTooLarge: if it is over the message limit.
     """
-    text = cast("object", message.content)
-    if not isinstance(text, str):
-        raise InvalidDefinition(f"{name}.content must be text, not {type(text).__name__}")
+    if not isinstance(message.content, str):
+        raise InvalidDefinition(f"{name}.content must be text, not {type(message.content).__name__}")
     body = _encoded(name, message, settings)
     try:
         same = msgspec.msgpack.decode(body, type=type(message))
@@ -160,7 +166,8 @@ def listeners(value: object) -> list[Listener]:
 
 def name(what: str, value: object, *, limit: int = MAX_ID) -> None:
     """Check an optional name. :raises InvalidDefinition: if it is blank, too long or not text."""
-    check_text(what, value, limit, optional=True, empty=False)
+    if value is not None:
+        check_text(what, value, limit, empty=False)
 
 
 def page_limit(value: object) -> int:

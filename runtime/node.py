@@ -13,7 +13,7 @@ from ..actors.memory import ChatMemory
 from ..store import base
 from .agents import Agents
 from .commands import Commands
-from .counters import Counters
+from .counters import COUNTED, Counters
 from .drain import drain
 from .errors import Crashed
 from .homes import Homes
@@ -125,7 +125,8 @@ class Node:
             if self.dead:
                 raise Crashed
             self._answered = True
-            self.counters.note(op, reply)
+            if type(reply) in COUNTED:
+                self.counters.note(op, reply)
             return reply
         raise AssertionError("unreachable")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Generic, final
 
 from ..actors.agent import Agent
 from ..actors.chat import ChatMessage, UserMessage
 from ..actors.checks import MAX_ID, MAX_TEXT, check_flag, check_text, check_whole
-from ..actors.errors import InvalidDefinition, NotQuarantined, TurnNotFound
+from ..actors.errors import NotQuarantined, TurnNotFound
 from ..actors.events import TERMINAL_EVENTS, Event
 from ..actors.history import readable
 from ..actors.ids import child_id, is_turn_id, root_of
@@ -89,7 +90,8 @@ class TurnRef(Generic[Out]):
         :raises TurnNotFound: if there is no such turn.
         """
         check_flag("through_retries", through_retries)
-        return await self._until(timeout, lambda view, look: views.settled(view, look, through_retries=through_retries))
+        limit = inputs.optional_seconds("timeout", timeout)
+        return await self._until(limit, partial(views.settled, through_retries=through_retries))
 
     async def submit(self, command: ResumeCommand, timeout: Seconds = 30) -> Receipt:
         """Deliver an answer and return its receipt, once that is stored; repeated with the same ``command_id`` it is the same one.
@@ -106,8 +108,7 @@ class TurnRef(Generic[Out]):
         :raises WrongCommand: if this kind of command does not answer that kind of wait.
         :raises MailboxFull: if the turn has too much unread mail.
         """
-        if not isinstance(command, ResumeCommand):
-            raise InvalidDefinition(f"command must be a ResumeCommand, not {type(command).__name__}")
+        inputs.resume_command(command)
         return await self._node.commands.submit(self._id, command, inputs.seconds("timeout", timeout))
 
     async def resume(
@@ -117,9 +118,10 @@ class TurnRef(Generic[Out]):
         check_flag("through_retries", through_retries)
         clock = self._node.world.monotonic
         start, limit = clock(), inputs.optional_seconds("timeout", timeout)
-        await self.submit(command, 30 if limit is None else min(30.0, limit))
+        inputs.resume_command(command)
+        await self._node.commands.submit(self._id, command, 30.0 if limit is None else min(30.0, limit))
         left = None if limit is None else max(0.0, limit - (clock() - start))
-        return await self.settle(left, through_retries)
+        return await self._until(left, partial(views.settled, through_retries=through_retries))
 
     async def cancel(self, reason: str | None = None, timeout: Seconds | None = None) -> TurnView[Out]:
         """Cancel the turn and all its children; returns when the tree is terminal. A second time does nothing.
@@ -304,15 +306,14 @@ class TurnRef(Generic[Out]):
             raise TurnNotFound(self._id)
         return reply
 
-    async def _until(self, timeout: Seconds | None, done: views.Done) -> TurnView[Out]:
-        """Wait until a condition holds.
+    async def _until(self, limit: float | None, done: views.Done) -> TurnView[Out]:
+        """Wait until a condition holds, at most some seconds.
 
         Where the turn lives here and has no tree, its last save is handed over as it is; everything else is read from the store.
         No condition begins to hold by the passing of time alone: a wake that comes makes a tree runnable, never settled, and what
         then happens changes the tree. So this rests until it is rung (by a bell, or by the node's poll), or its limit is over.
         """
         node = self._node
-        limit = inputs.optional_seconds("timeout", timeout)
         end = None if limit is None else node.world.monotonic() + limit
         subscription = node.watch.add(self._id)
         try:
@@ -330,11 +331,12 @@ class TurnRef(Generic[Out]):
                     view = views.view_of_look(look, node.types)
                     if done(view, look):
                         return views.typed(view, self._output)
-                look_now = True
                 left = None if end is None else end - node.world.monotonic()
                 if left is not None and left <= 0:
                     raise TimeoutError(f"turn {self._id} has not settled within {duration(limit or 0)}")
-                self._listen(subscription)
+                if look_now:  # else it was seen to live here a moment ago
+                    self._listen(subscription)
+                look_now = True
                 await node.world.rest(subscription.armed(), left, exact=False)
         finally:
             node.watch.drop(subscription)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 ROOM = 64
 """How many turns a conversation lets wait."""
+USUAL = TurnOptions()
 
 
 class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,8 +104,8 @@ async def start(node: Node, request: StartRequest) -> str:
     inputs.name("tenant", request.tenant)
     inputs.name("idempotency_key", request.idempotency_key, limit=MAX_KEY)
     check_flag("streaming", request.streaming, optional=True)
-    options = TurnOptions() if request.options is None else request.options
-    if not isinstance(cast("object", options), TurnOptions):
+    options = USUAL if request.options is None else request.options
+    if not isinstance(options, TurnOptions):
         raise InvalidDefinition(f"options must be TurnOptions, not {type(options).__name__}")
     inputs.when_busy(request.when_busy, request.conversation)
     history = inputs.history(request.history, settings)
@@ -154,12 +155,6 @@ async def _create(node: Node, request: StartRequest, draft: Draft, digest: str, 
         sent = node.world.monotonic()
         reply = await node.call(base.Create(new=new, claim=by, when_busy=request.when_busy, room=ROOM, cause=cause))
         match reply:
-            case base.Busy():
-                raise ConversationBusy(request.conversation or "", reply.turn, reply.status, reply.queued)
-            case base.KeyReused():
-                raise IdempotencyKeyReused(reply.turn, request.idempotency_key or "")
-            case base.Existing():
-                return reply.turn
             case base.Claimed():
                 assert by is not None
                 token = base.Token(by.activation, reply.epoch)
@@ -169,6 +164,12 @@ async def _create(node: Node, request: StartRequest, draft: Draft, digest: str, 
                 actor.intake.put(reply.mail, reply.cancel)
                 actor.saved = draft
                 node.placement.adopt(actor)
+            case base.Busy():
+                raise ConversationBusy(request.conversation or "", reply.turn, reply.status, reply.queued)
+            case base.KeyReused():
+                raise IdempotencyKeyReused(reply.turn, request.idempotency_key or "")
+            case base.Existing():
+                return reply.turn
             case base.Created() | base.Queued():
                 node.watch.tell_all(persist.first_events(draft))
             case _:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -94,18 +94,18 @@ def view_of_rested(rested: Rested, types: StructTypes) -> TurnView[JsonValue]:
     return view_of(rested.state, version=rested.version, types=types)
 
 
-def typed(view: TurnView[JsonValue], output: Output[Said] | None) -> TurnView[Said]:
+def typed(view: TurnView[Any], output: Output[Said] | None) -> TurnView[Said]:
     """Return a view with its output as a value of a type; without one it is as JSON has it.
 
     :raises OutputInvalid: if it does not fit the type.
     """
     if output is None or view.status is not Status.COMPLETED:
-        return cast("TurnView[Said]", view)
+        return view
     try:
         value = output.convert(view.final_output)
     except OutputInvalid as error:
         raise OutputInvalid(f"the output of turn {view.id}", error.faults, view=view) from None
-    return cast("TurnView[Said]", msgspec.structs.replace(view, final_output=value))
+    return msgspec.structs.replace(view, final_output=value)
 
 
 def settled(view: TurnView[JsonValue], look: base.Looked | None, *, through_retries: bool) -> bool:

@@ -16,8 +16,7 @@ class MemoryCore(MemoryReads):
 
     def apply(self, op: Op, now: int) -> Reply:
         """Apply one operation at `now`, or at the greatest time seen so far."""
-        if now > self.latest:
-            self.latest = now
+        self.latest = now = max(self.latest, now)
         self.roused.clear()
-        reply: Reply = getattr(self, OPERATIONS[type(op)])(op, self.latest)
+        reply: Reply = getattr(self, OPERATIONS[type(op)])(op, now)
         return reply
