@@ -15,17 +15,11 @@ def readable(entries: Iterable[HistoryEntry]) -> list[ChatMessage]:
     The stored reply is never changed: an edit is an entry of its own behind it.
     """
     messages: list[ChatMessage] = []
-    places: dict[str, int] = {}
     for entry in entries:
         if isinstance(entry, CallEdited):
-            at = places.get(entry.call_id)
-            if at is not None:
-                messages[at] = _edited(messages[at], entry)
-            continue
-        if isinstance(entry, AiMessage):
-            for call in entry.tool_calls:
-                places[call.id] = len(messages)
-        messages.append(entry)
+            _edit(messages, entry)
+        else:
+            messages.append(entry)
     return messages
 
 
@@ -91,8 +85,16 @@ def answered(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
     return kept
 
 
-def _edited(message: ChatMessage, edit: CallEdited) -> ChatMessage:
-    assert isinstance(message, AiMessage)
+def _edit(messages: list[ChatMessage], edit: CallEdited) -> None:
+    """Show an edit in the newest reply that has the call."""
+    for at in range(len(messages) - 1, -1, -1):
+        message = messages[at]
+        if isinstance(message, AiMessage) and any(call.id == edit.call_id for call in message.tool_calls):
+            messages[at] = _edited(message, edit)
+            return
+
+
+def _edited(message: AiMessage, edit: CallEdited) -> AiMessage:
     calls = tuple(
         msgspec.structs.replace(call, arguments=edit.arguments, edited_by=edit.by or "") if call.id == edit.call_id else call
         for call in message.tool_calls

@@ -130,8 +130,9 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True, omit_defaults=True):
     sequential: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("max_iterations", "max_steps", "max_crashes"):
-            _limit(self, name, least=1)
+        check_whole("ExecutionPolicy.max_iterations", self.max_iterations, 1)
+        check_whole("ExecutionPolicy.max_steps", self.max_steps, 1)
+        check_whole("ExecutionPolicy.max_crashes", self.max_crashes, 1)
         check_flag("ExecutionPolicy.sequential", self.sequential)
         if not _one_of(self.tool_errors, "fail", "return_to_model"):
             found = shown(self.tool_errors)
@@ -140,8 +141,9 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True, omit_defaults=True):
             raise InvalidDefinition(f"ExecutionPolicy.retry_policy must be a RetryPolicy, not {shown(self.retry_policy)}")
         if not isinstance(self.budget, Budget):
             raise InvalidDefinition(f"ExecutionPolicy.budget must be a Budget, not {shown(self.budget)}")
-        for name in ("interrupted_tool_message_template", "interrupted_turn_message_template", "cancellation_reason"):
-            check_text(f"ExecutionPolicy.{name}", getattr(self, name), MAX_REASON)
+        check_text("ExecutionPolicy.interrupted_tool_message_template", self.interrupted_tool_message_template, MAX_REASON)
+        check_text("ExecutionPolicy.interrupted_turn_message_template", self.interrupted_turn_message_template, MAX_REASON)
+        check_text("ExecutionPolicy.cancellation_reason", self.cancellation_reason, MAX_REASON)
 
 
 class PlanningPolicy(Record, frozen=True, kw_only=True, omit_defaults=True):
@@ -259,6 +261,10 @@ class ApprovalDecision(Record, frozen=True, kw_only=True, omit_defaults=True):
             reason=reason,
             metadata=cast("JsonObject", {} if metadata is None else metadata),
         )
+
+
+ALLOW = ApprovalDecision.allow()
+REQUIRE = ApprovalDecision.require()
 
 
 class TurnOptions(Record, frozen=True, kw_only=True, omit_defaults=True):

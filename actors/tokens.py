@@ -17,15 +17,13 @@ def estimated(message: ChatMessage) -> int:
     """Return the estimated tokens of a message: a quarter of its UTF-8 bytes, 4 for its frame, 500 for each part."""
     text = message.content
     size = len(text) if text.isascii() else _size(text)
-    parts = 0
     if isinstance(message, AiMessage):
         if message.reasoning:
             size += _size(message.reasoning)
         for call in message.tool_calls:
             size += _call_size(call)
-    elif isinstance(message, UserMessage):
-        parts = len(message.parts)
-    return -(-size // BYTES_PER_TOKEN) + MESSAGE_TOKENS + parts * PART_TOKENS
+    tokens = -(-size // BYTES_PER_TOKEN) + MESSAGE_TOKENS
+    return tokens + len(message.parts) * PART_TOKENS if isinstance(message, UserMessage) and message.parts else tokens
 
 
 def tokens_of(message: ChatMessage) -> int:

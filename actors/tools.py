@@ -17,7 +17,7 @@ from .checks import MAX_ID, MAX_TEXT, check_span, check_text
 from .context import ToolContext, current_context
 from .errors import InvalidDefinition
 from .model import ToolDefinition
-from .policies import ApprovalDecision
+from .policies import ALLOW, REQUIRE, ApprovalDecision
 from .record import JsonObject, Seconds
 from .signature import Binder, binder_of, binder_of_schema, describe, is_async, parameter_names, unwrapped
 from .turn import masked
@@ -334,7 +334,7 @@ def decision_of(value: object) -> ApprovalDecision:
     if isinstance(value, ApprovalDecision):
         return value
     if isinstance(value, bool):
-        return ApprovalDecision.require() if value else ApprovalDecision.allow()
+        return REQUIRE if value else ALLOW
     raise InvalidDefinition(f"an approval policy answers with a bool or an ApprovalDecision, not {type(value).__name__}")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Container
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -37,8 +37,11 @@ def masked(arguments: JsonObject, sensitive: Container[str]) -> JsonObject:
     return {name: MASK if name in sensitive else value for name, value in arguments.items()}
 
 
+ENDED = frozenset({"COMPLETED", "FAILED", "CANCELLED", "MAX_ITERATIONS_REACHED", "MAX_STEPS_REACHED", "BUDGET_EXCEEDED"})
+
+
 class Status(enum.StrEnum):
-    """The statuses of a turn."""
+    """The statuses of a turn; those that are `terminal` end it."""
 
     READY = "READY"
     RUNNING = "RUNNING"
@@ -54,10 +57,8 @@ class Status(enum.StrEnum):
     MAX_STEPS_REACHED = "MAX_STEPS_REACHED"
     BUDGET_EXCEEDED = "BUDGET_EXCEEDED"
 
-    @property
-    def terminal(self) -> bool:
-        """Tell whether the turn has ended."""
-        return self in TERMINAL
+    def __init__(self, value: str) -> None:
+        self.terminal: Final = value in ENDED
 
     @property
     def blocked(self) -> bool:
@@ -65,16 +66,7 @@ class Status(enum.StrEnum):
         return self in BLOCKED
 
 
-TERMINAL = frozenset(
-    {
-        Status.COMPLETED,
-        Status.FAILED,
-        Status.CANCELLED,
-        Status.MAX_ITERATIONS_REACHED,
-        Status.MAX_STEPS_REACHED,
-        Status.BUDGET_EXCEEDED,
-    }
-)
+TERMINAL = frozenset(status for status in Status if status.terminal)
 WAITING = {
     SuspensionType.USER_INPUT: Status.WAITING_FOR_USER,
     SuspensionType.TOOL_APPROVAL: Status.WAITING_FOR_APPROVAL,
@@ -94,6 +86,9 @@ class CallStatus(enum.StrEnum):
     RUNNING = "running"  # an attempt was started
     DONE = "done"  # has a result
     REJECTED = "rejected"  # has a refusal as its result
+
+
+FINISHED = frozenset({CallStatus.DONE, CallStatus.REJECTED})
 
 
 class Decline(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_defaults=True):
@@ -178,7 +173,7 @@ class CallRecord(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_de
     @property
     def finished(self) -> bool:
         """Tell whether the call has a result."""
-        return self.status in (CallStatus.DONE, CallStatus.REJECTED)
+        return self.status in FINISHED
 
 
 class ModelAttempt(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_defaults=True):
@@ -291,3 +286,10 @@ class TurnState(msgspec.Struct, gc=False, array_like=True, omit_defaults=True):
     active_tools: tuple[str, ...] = ()
     questions: list[str] = []
     metadata_marks: Marks = ()
+
+    def call(self, call_id: str) -> CallRecord | None:
+        """Return the record of a call of the current reply."""
+        for record in self.calls:
+            if record.id == call_id:
+                return record
+        return None

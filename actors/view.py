@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Generic, TypeVar
 
 from .carried import NO_TYPES, StructTypes
@@ -11,7 +12,7 @@ from .ids import root_of
 from .output import Out
 from .plan import TaskPlan, plan_view
 from .record import JsonObject, JsonValue, Metadata, Record, Time, utc
-from .turn import CallRecord, OpenWait, Status, TurnState, masked
+from .turn import NOTHING, CallRecord, OpenWait, Status, TurnState, masked
 from .used import total_of
 from .waits import Phase, Suspension, SuspensionType
 
@@ -122,7 +123,7 @@ def metadata_of(wait: OpenWait, call: CallRecord | None) -> JsonObject:
 
 def suspension_of(state: TurnState, wait: OpenWait) -> Suspension:
     """Return an open wait as its readers see it."""
-    record = next((call for call in state.calls if call.id == wait.correlation), None)
+    record = state.call(wait.correlation)
     return Suspension(
         id=wait.id,
         type=wait.type,
@@ -151,6 +152,12 @@ def _ordered(state: TurnState) -> list[OpenWait]:
     return sorted(state.waits, key=lambda wait: order.get(wait.correlation, len(order)))
 
 
+def _due(waits: list[OpenWait]) -> datetime | None:
+    """Return when the first retry is due."""
+    due = [wait.expires for wait in waits if wait.type is SuspensionType.RETRY and wait.expires is not None]
+    return utc(min(due)) if due else None
+
+
 def view_of(
     state: TurnState,
     *,
@@ -163,11 +170,10 @@ def view_of(
 ) -> TurnView[JsonValue]:
     """Return a turn as its readers see it; without `open_waits` the turn's own answerable waits are taken."""
     waits = _ordered(state) if len(state.waits) > 1 else state.waits
-    suspensions = tuple([suspension_of(state, wait) for wait in waits])
+    suspensions = tuple([suspension_of(state, wait) for wait in waits]) if waits else ()
     if open_waits is None:
-        open_waits = tuple([item for item in suspensions if item.type is not SuspensionType.CHILD_AGENT])
-    total = total_of(state)
-    due = [wait.expires for wait in waits if wait.type is SuspensionType.RETRY and wait.expires is not None]
+        open_waits = tuple([item for item in suspensions if item.type is not SuspensionType.CHILD_AGENT]) if waits else ()
+    total = None if state.below == NOTHING else total_of(state)
     return TurnView(
         id=state.turn_id,
         root_turn_id=root_of(state.turn_id),
@@ -181,15 +187,15 @@ def view_of(
         suspension=suspensions[0] if suspensions else None,
         suspensions=suspensions,
         open_waits=open_waits,
-        pending_calls=tuple([pending_call(call) for call in state.calls if not call.finished]),
+        pending_calls=tuple([pending_call(call) for call in state.calls if not call.finished]) if state.calls else (),
         final_output=state.final_output,
         error=None if state.error is None else TurnError(state.error.type, state.error.message),
-        usage=Usage(total[0], total[1], total[2], estimated=state.usage.estimated),
+        usage=state.usage if total is None else Usage(total[0], total[1], total[2], estimated=state.usage.estimated),
         iteration_count=state.iteration_count,
         step_count=state.step_count,
-        tool_call_count=total[3],
+        tool_call_count=state.tool_call_count if total is None else total[3],
         retry_count=state.retry_count,
-        next_runnable_at=utc(min(due)) if due else None,
+        next_runnable_at=_due(waits) if waits else None,
         budget_exceeded_reason=state.budget_exceeded_reason,
         metadata=types.restored(state.metadata, state.metadata_marks) if state.metadata else {},
         plan=None if state.plan is None else plan_view(state.plan, open_waits),

@@ -158,7 +158,8 @@ class ResumeCommand(Record, frozen=True, kw_only=True, omit_defaults=True):
         check_text("turn_id", self.turn_id, MAX_KEY, optional=True, empty=False)
         check_text("command_id", self.command_id, MAX_ID, optional=True, empty=False)
         check_text("by", self.by, MAX_ID, optional=True)
-        check_text("text", self.text, MAX_TEXT)
+        if self.text != "":
+            check_text("text", self.text, MAX_TEXT)
         check_flag("force", self.force)
         if self.arguments is not None:
             self._copy("arguments", check_object("arguments", self.arguments))

@@ -111,7 +111,7 @@ def select(messages: Sequence[ChatMessage], window: ContextWindow) -> Selection:
     turns = turns[-window.max_turns :]
     border = max(0, len(turns) - max(1, window.keep_recent_turns))
     older = turns[:border]
-    if window.compact_completed_tool_turns:
+    if older and window.compact_completed_tool_turns:
         older = [compacted(turn) for turn in older]
     return Selection(list(messages[:first]), older, turns[border:], sure)
 
@@ -160,10 +160,11 @@ class View:
         turns = [*older, *found.recent]
         self._first = len(found.system)
         self._limit = window.max_messages
-        self._edits = edits_of(_flat(found.recent[-1:]))
+        self._edits: dict[str, str] = {}  # in the end those of the newest turn
         self._seen: list[ChatMessage] = [*found.system]
         for turn in turns:
-            self._seen += marked(turn, edits_of(turn))
+            self._edits = edits_of(turn)
+            self._seen += marked(turn, self._edits)
         self._units: list[int] = [len(turn) for turn in turns[:-1]]  # the newest one always stays
         self._counted = self._tokens = 0
         self._fit()

@@ -42,7 +42,7 @@ def act(
             case RunTool():
                 _start_tool(actor, draft, action, flagged=flagged or action.call_id in stopped, unconfirmed=unconfirmed)
             case AskPolicy():
-                call = draft.call(action.call_id)
+                call = draft.state.call(action.call_id)
                 if call is not None:
                     actor.asking[call.id] = None
                     tasks.start(actor, effects.ask_policy(actor, call), f"policy {call.id}")

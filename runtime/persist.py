@@ -173,7 +173,7 @@ def _memory_rows(draft: Draft, messages: base.Messages, settings: Settings) -> I
 def _starts_once(draft: Draft) -> bool:
     for action in draft.actions:
         if isinstance(action, RunTool):
-            call = draft.call(action.call_id)
+            call = draft.state.call(action.call_id)
             if call is not None and call.effect == "once":
                 return True
     return False

@@ -7,15 +7,12 @@ import msgspec
 from ..chat import AiMessage, ToolMessage, UserMessage
 from ..events import EventType
 from ..record import JsonObject
-from ..turn import WAITING, CallRecord, CallStatus, ModelAttempt, OpenWait, Status, TurnState
+from ..turn import FINISHED, WAITING, CallRecord, CallStatus, ModelAttempt, OpenWait, Status, TurnState
 from ..used import rest
 from ..waits import Phase, SuspensionType
 from . import children, ending, limits, planning, plans, policy, recall, replies
 from .draft import MEMORY, AskMemory, AskPolicy, CallModel, Draft, RunTool
 from .waiting import open_question
-
-STARTABLE = frozenset({CallStatus.UNDECIDED, CallStatus.PENDING})
-"""Statuses of a call that may be considered or started."""
 
 
 def settle(draft: Draft) -> None:
@@ -23,7 +20,8 @@ def settle(draft: Draft) -> None:
     state = draft.state
     if not state.status.terminal:
         if state.ending is None and state.calls:
-            planning.advance(draft)
+            if state.plan is not None:
+                planning.advance(draft)
             _flush(draft)
         if state.ending is None and state.calls:
             _start_calls(draft)
@@ -31,8 +29,8 @@ def settle(draft: Draft) -> None:
             _model(draft)
         if state.ending is not None:
             ending.conclude(draft)
-    if not state.status.terminal:
-        _rest(draft)
+        if not state.status.terminal:
+            _rest(draft)
     if draft.changed:
         state.updated_at = draft.context.now
 
@@ -59,7 +57,9 @@ def startable(draft: Draft) -> bool:
     state = draft.state
     if state.ending is not None:
         return True
-    return bool(_ready(draft)) or planning.due(draft) if state.calls else not _held(draft)
+    if state.calls:
+        return bool(_ready(draft)) or (state.plan is not None and planning.due(draft))
+    return not _held(draft)
 
 
 def next_deadline(state: TurnState, cancel_grace: int) -> int | None:
@@ -83,11 +83,12 @@ def _held(draft: Draft) -> bool:
 def _flush(draft: Draft) -> None:
     """Move results into the history, in the order of the reply; end the step when all are there."""
     state = draft.state
-    calls = state.calls
-    while state.flushed < len(calls) and (call := calls[state.flushed]).finished:
+    for call in state.calls[state.flushed :]:
+        if call.status not in FINISHED:
+            return
         draft.append(ToolMessage(call.id, call.result or ""))
         state.flushed += 1
-    if calls and state.flushed == len(calls):
+    if state.calls:
         results, state.calls, state.flushed, state.phase = state.flushed, [], 0, Phase.MODEL
         ending.end_step(draft, results)
 
@@ -96,27 +97,27 @@ def _ready(draft: Draft) -> list[CallRecord]:
     """Return the calls that may be considered or started now; a sequential one runs alone, in its place."""
     ready: list[CallRecord] = []
     calls = draft.state.calls
-    if not any(call.status in STARTABLE for call in calls):
-        return ready
-    busy = any(map(_busy, calls))
     open_before = blocked = False
     for call in calls:
+        if call.status in FINISHED:
+            continue
         if call.status is CallStatus.UNDECIDED:
             if call.id not in draft.context.asking:
                 ready.append(call)
-        elif call.status is CallStatus.PENDING and not blocked and not (call.sequential and (busy or open_before)):
+        elif call.status is CallStatus.PENDING and not blocked and not (call.sequential and (open_before or _busy(calls))):
             ready.append(call)
-            busy = True
-        if not call.finished:
-            open_before = True
-            blocked = blocked or call.sequential
+        open_before = True
+        blocked = blocked or call.sequential
     return ready
 
 
-def _busy(call: CallRecord) -> bool:
-    """Tell whether a call is being carried out: by its function, by a child, or by a plan."""
-    awaited = call.child is not None or (call.name in plans.NAMES and call.status is CallStatus.AWAITING)
-    return call.status is CallStatus.RUNNING or (awaited and not call.finished)
+def _busy(calls: list[CallRecord]) -> bool:
+    """Tell whether one of these calls is being carried out: by its function, by a child, or by a plan."""
+    for call in calls:
+        awaited = call.child is not None or (call.name in plans.NAMES and call.status is CallStatus.AWAITING)
+        if call.status is CallStatus.RUNNING or (awaited and not call.finished):
+            return True
+    return False
 
 
 def _start_calls(draft: Draft) -> None:
@@ -124,18 +125,21 @@ def _start_calls(draft: Draft) -> None:
 
     One that was answered at once instead of started may have held up those behind it.
     """
-    if not draft.context.execute:
+    if not draft.context.execute or not (ready := _ready(draft)):
         return
-    for call in _ready(draft):
-        if call.status is CallStatus.UNDECIDED:
-            if planning.handles(draft, call):
-                planning.consider(draft, call)
-            else:
-                policy.consider(draft, call)
-    while pending := [call for call in _ready(draft) if call.status is CallStatus.PENDING]:
+    new = [call for call in ready if call.status is CallStatus.UNDECIDED]
+    for call in new:
+        if planning.handles(draft, call):
+            planning.consider(draft, call)
+        else:
+            policy.consider(draft, call)
+    if new:
+        ready = _ready(draft)
+    while pending := [call for call in ready if call.status is CallStatus.PENDING]:
         for call in pending:
             if not _start(draft, call):
                 return
+        ready = _ready(draft)
     _flush(draft)
 
 
@@ -189,40 +193,52 @@ def _model(draft: Draft) -> None:
     if state.recollection is not None:
         recall.ask(draft)
         return
-    for text in state.arrived:
-        draft.append(UserMessage(text, kind="child"))
     if state.arrived:
+        for text in state.arrived:
+            draft.append(UserMessage(text, kind="child"))
         state.arrived = []
         planning.spoken(draft)
     if state.question is not None and not _held(draft):
         state.request = None
         open_question(draft, state.question)
         state.question = state.questions.pop(0) if state.questions else None
-    if _held(draft):
+    if state.waits and _held(draft):
         return
-    if state.request is None:
-        if context.execute and (answer := planning.answer(draft)) is not None and limits.check(draft):
-            draft.append(AiMessage(answer))
-            replies.conclude(draft, answer)
-        if state.ending is not None or state.status.terminal:
-            return
+    request = state.request
+    if request is None:
+        if state.plan is not None and context.execute:
+            _answer(draft)
+            if state.ending is not None or state.status.terminal:
+                return
         if state.iteration_count >= draft.policy.max_iterations:
             ending.begin(draft, Status.MAX_ITERATIONS_REACHED)
             return
         if context.execute:
-            state.request = ModelAttempt(state.iteration_count + 1)
-    if state.request is not None and state.request.activation is None and context.execute:
-        if limits.unknown(draft):
-            draft.asks_tree = True
-            return
-        if not limits.check(draft) or not limits.begin_step(draft):
-            return
-        state.request = msgspec.structs.replace(state.request, activation=context.activation)
-        draft.actions.append(CallModel(state.request.iteration, state.request.failures))
-        data: JsonObject = {"iteration": state.request.iteration}
-        if state.request.failures:
-            data["attempt"] = state.request.failures + 1
-        draft.emit(EventType.MODEL_STARTED, data)
+            request = state.request = ModelAttempt(state.iteration_count + 1)
+    if request is not None and request.activation is None and context.execute:
+        _ask(draft, request)
+
+
+def _answer(draft: Draft) -> None:
+    """Answer with the outcome of a plan, where no model has to be asked for that."""
+    if (answer := planning.answer(draft)) is not None and limits.check(draft):
+        draft.append(AiMessage(answer))
+        replies.conclude(draft, answer)
+
+
+def _ask(draft: Draft, request: ModelAttempt) -> None:
+    """Send a model request, as far as limits allow."""
+    if limits.unknown(draft):
+        draft.asks_tree = True
+        return
+    if not limits.check(draft) or not limits.begin_step(draft):
+        return
+    draft.state.request = msgspec.structs.replace(request, activation=draft.context.activation)
+    draft.actions.append(CallModel(request.iteration, request.failures))
+    data: JsonObject = {"iteration": request.iteration}
+    if request.failures:
+        data["attempt"] = request.failures + 1
+    draft.emit(EventType.MODEL_STARTED, data)
 
 
 def _rest(draft: Draft) -> None:

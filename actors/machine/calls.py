@@ -17,7 +17,7 @@ MAX_ACTIVE = 1024
 
 def _running(draft: Draft, call_id: str, attempt: int) -> CallRecord | None:
     """Return the record of an attempt that this activation has running; a late or foreign result finds none."""
-    call = draft.call(call_id)
+    call = draft.state.call(call_id)
     if call is None or call.status is not CallStatus.RUNNING or call.attempt != attempt:
         return None
     return call if call.activation == draft.context.activation else None

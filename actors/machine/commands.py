@@ -142,7 +142,7 @@ def _check(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> Refusal | None
 
 
 def _of(draft: Draft, wait: OpenWait) -> CallRecord:
-    call = draft.call(wait.correlation)
+    call = draft.state.call(wait.correlation)
     assert call is not None, "a wait of a call outlives it"
     return call
 
@@ -239,7 +239,7 @@ def _retry(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> None:
 
 def retry(draft: Draft, wait: OpenWait) -> None:
     """Let what waited for a retry go on."""
-    call = draft.call(wait.correlation) if wait.correlation else None
+    call = draft.state.call(wait.correlation) if wait.correlation else None
     if call is not None:
         draft.put(msgspec.structs.replace(call, status=CallStatus.PENDING if call.allowed else CallStatus.UNDECIDED))
 

@@ -50,7 +50,7 @@ def _expire(draft: Draft, wait: OpenWait) -> None:
 
 
 def _decline(draft: Draft, wait: OpenWait) -> None:
-    call = draft.call(wait.correlation)
+    call = draft.state.call(wait.correlation)
     if call is None:
         return None
     if wait.type is not SuspensionType.TOOL_APPROVAL:

@@ -200,13 +200,6 @@ class Draft(msgspec.Struct, eq=False):
         else:
             self.state.opening = [*self.state.opening, entry]
 
-    def call(self, call_id: str) -> CallRecord | None:
-        """Return the record of a call of the current reply."""
-        for record in self.state.calls:
-            if record.id == call_id:
-                return record
-        return None
-
     def tool(self, call: CallRecord) -> Tool[..., Any] | None:
         """Return the tool of a call, as far as it is known here."""
         context = self.context
@@ -226,7 +219,7 @@ class Draft(msgspec.Struct, eq=False):
         """Open a wait."""
         self.state.waits.append(wait)
         self.opened.append(wait)
-        call = self.call(wait.correlation) if cards.shows(self.state, wait) else None
+        call = self.state.call(wait.correlation) if cards.shows(self.state, wait) else None
         if call is not None:
             self._show(cards.opened(self.state, wait, call))
 
@@ -259,7 +252,7 @@ class Draft(msgspec.Struct, eq=False):
             digest="" if command is None else command.digest,
         )
         self.receipts.append(receipt)
-        call = self.call(wait.correlation) if cards.shows(self.state, wait) else None
+        call = self.state.call(wait.correlation) if cards.shows(self.state, wait) else None
         if call is not None:
             self._show(cards.ended(self.state, wait, call, receipt, command))
         self.emit(EventType.WAIT_ENDED, ended_data(wait, receipt))

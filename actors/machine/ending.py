@@ -56,7 +56,7 @@ def begin(draft: Draft, status: Status) -> None:
     effect = Effect.CANCELLED if status is Status.CANCELLED and not _superseded(state) else Effect.SUPERSEDED
     for wait in list(state.waits):
         draft.close(wait, effect)
-        call = draft.call(wait.correlation) if wait.type is SuspensionType.IN_DOUBT else None
+        call = draft.state.call(wait.correlation) if wait.type is SuspensionType.IN_DOUBT else None
         if call is not None:  # "not finished" would be a guess, and an invitation to call it again
             text = texts.failed("outcome_unknown", "The call was in doubt when the turn ended; its outcome is unknown.")
             draft.put(msgspec.structs.replace(call, status=CallStatus.DONE, result=text))
@@ -99,7 +99,7 @@ def conclude(draft: Draft) -> None:
 def finish(draft: Draft, status: Status, output: JsonValue = None) -> None:
     """Make the turn terminal."""
     state = draft.state
-    reason = _reason(draft, status)
+    reason = "" if status is Status.COMPLETED else _reason(draft, status)
     plans.close(draft, status, reason)
     if status is not Status.COMPLETED:
         _close_history(draft, reason)

@@ -66,6 +66,8 @@ def _reached(budget: Budget, used: Used, active: int, wall: int, *, tool: bool, 
 
 def check(draft: Draft, *, tool: bool = False) -> bool:
     """End the turn where a limit is reached; tell whether it goes on."""
+    if draft.state.tree is None and _own(draft.state) is None:
+        return True
     if (reason := exceeded(draft, tool=tool)) is None:
         return True
     spend(draft, reason)
@@ -147,8 +149,7 @@ def unaffordable(draft: Draft, used: Used) -> frozenset[str]:
 
     Several turns may have seen the same room left, each before the other's save; the sum has them all, in the order of their saves.
     """
-    budget = tree_budget(draft.state)
-    if budget is None or draft.state.ending is not None:
+    if not draft.actions or draft.state.ending is not None or (budget := tree_budget(draft.state)) is None:
         return NO_CALLS
     starts = [action.call_id for action in draft.actions if isinstance(action, RunTool)]
     if not starts:

@@ -79,7 +79,7 @@ def begin(draft: Draft, call: CallRecord) -> None:
 def _open(draft: Draft) -> tuple[Plan, CallRecord] | None:
     """Return the plan that is carried out, and the call that will get its outcome."""
     plan = draft.state.plan
-    call = None if plan is None or draft.state.ending is not None else draft.call(plan.call)
+    call = None if plan is None or draft.state.ending is not None else draft.state.call(plan.call)
     if plan is None or call is None or call.status is not CallStatus.AWAITING:
         return None
     return plan, call
@@ -127,7 +127,7 @@ def _agent_of(draft: Draft, task: PlannedTask) -> Agent | None:
 
 def _start(draft: Draft, call_id: str, task: PlannedTask) -> None:
     """Start a task's child, and wait for it. Its id is made of plan and task: who repeats the save finds the same child."""
-    state, call = draft.state, draft.call(call_id)
+    state, call = draft.state, draft.state.call(call_id)
     plan, agent = state.plan, _agent_of(draft, task)
     assert plan is not None
     assert call is not None

@@ -19,8 +19,6 @@ from .draft import AskPolicy, Draft
 from .messages import RESOLVER, PolicyDecided, PolicyFailed
 from .waiting import back_off, open_approval, open_form, open_retry
 
-ALLOW = ApprovalDecision.allow()
-
 
 def asks(agent: Agent, tool: Tool[..., Any]) -> bool:
     """Tell whether code of the user has to be asked about calls of a tool."""
@@ -48,10 +46,11 @@ def consider(draft: Draft, call: CallRecord) -> None:
     except ArgumentsInvalid as error:
         faults: list[JsonValue] = [{"path": path, "message": text} for path, text in error.faults]
         return refuse(draft, call, "invalid_arguments", "The arguments do not fit the tool's parameters.", faults=faults)
-    call = draft.put(frozen(draft, call, tool))
+    call = frozen(draft, call, tool)
     if tool.forms:
         return _ask_form(draft, call, tool.forms)
     if asks(agent, tool):
+        draft.put(call)
         draft.actions.append(AskPolicy(call.id))
         return None
     return decide(draft, call, tool, decision_of(tool.approval))
@@ -86,15 +85,14 @@ def decide(draft: Draft, call: CallRecord, tool: Tool[..., Any], decision: Appro
             data["reason"] = decision.reason
         draft.emit(EventType.TOOL_REJECTED, data)
     elif decision.outcome == "require" and not call.approved:
-        call = draft.put(msgspec.structs.replace(call, parameters=tool.parameters))
-        open_approval(draft, call, decision, tool.assignee)
+        open_approval(draft, msgspec.structs.replace(call, parameters=tool.parameters), decision, tool.assignee)
     else:
         draft.put(msgspec.structs.replace(call, status=CallStatus.PENDING, allowed=True))
 
 
 def decided(draft: Draft, message: PolicyDecided) -> None:
     """A policy has spoken."""
-    call, agent = draft.call(message.call_id), draft.context.agent
+    call, agent = draft.state.call(message.call_id), draft.context.agent
     if call is None or call.status is not CallStatus.UNDECIDED or draft.state.ending is not None or agent is None:
         return
     tool = draft.tool(call)
@@ -104,7 +102,7 @@ def decided(draft: Draft, message: PolicyDecided) -> None:
 
 def failed(draft: Draft, message: PolicyFailed) -> None:
     """A policy, or a resolver, raised: recorded, counted, backed off; the turn fails when it keeps on raising."""
-    call = draft.call(message.call_id)
+    call = draft.state.call(message.call_id)
     if call is None or call.status is not CallStatus.UNDECIDED or draft.state.ending is not None:
         return
     call = draft.put(msgspec.structs.replace(call, policy_failures=call.policy_failures + 1))

@@ -31,12 +31,13 @@ def replied(draft: Draft, message: ModelReplied) -> None:
         if used is not None:
             state.usage = state.usage + used
     request = state.request
-    if request is None or (request.iteration, request.failures) != (message.iteration, message.failures):
+    if request is None or request.iteration != message.iteration or request.failures != message.failures:
         return
     draft.progress = True
     state.request = None
     state.iteration_count = message.iteration
-    reply = msgspec.structs.replace(reply, tool_calls=_named(draft, reply.tool_calls))
+    if reply.tool_calls:
+        reply = msgspec.structs.replace(reply, tool_calls=_named(draft, reply.tool_calls))
     data: JsonObject = {"iteration": message.iteration, "text": reply.content, "hasToolCalls": bool(reply.tool_calls)}
     draft.emit(EventType.MODEL_COMPLETED, data)
     draft.append(reply)
@@ -106,15 +107,20 @@ def _named(draft: Draft, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """
     named: list[ToolCall] = []
     for index, call in enumerate(calls):
-        name = call.id if _usable(call.id) and not used(draft.state, call.id) else ""
-        number = 0
-        while not name or used(draft.state, name):
-            suffix = f"_{number}" if number else ""
-            name = f"call_{draft.state.iteration_count}_{index}{suffix}"
-            number += 1
-        draft.state.call_marks += _mark(name)
-        named.append(call if name == call.id else msgspec.structs.replace(call, id=name))
+        good = _usable(call.id) and not used(draft.state, call.id)
+        named.append(call if good else msgspec.structs.replace(call, id=_free(draft.state, index)))
+        draft.state.call_marks += _mark(named[-1].id)
     return tuple(named)
+
+
+def _free(state: TurnState, index: int) -> str:
+    """Return an id for a call of the reply at hand."""
+    name = stem = f"call_{state.iteration_count}_{index}"
+    number = 0
+    while used(state, name):
+        number += 1
+        name = f"{stem}_{number}"
+    return name
 
 
 def _usable(call_id: str) -> bool:

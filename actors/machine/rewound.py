@@ -44,7 +44,7 @@ def rewound(draft: Draft, message: Rewound) -> Outcome:
     decided once, and forgotten. A `repeatable` one goes on from where the state has it.
     """
     for start in unknown_to(draft.state, message.started)[0]:
-        call = draft.call(start.call_id)
+        call = draft.state.call(start.call_id)
         assert call is not None, "it was found in the state"
         if not call.counted:
             draft.state.tool_call_count += 1

@@ -137,7 +137,7 @@ class Judge:
 
     def may_run(self, world: World, draft: Draft, action: RunTool, started: dict[str, int]) -> None:
         """Judge the start of an attempt: its intent is in the state, it is new, and those who had to agree have agreed."""
-        call = draft.call(action.call_id)
+        call = draft.state.call(action.call_id)
         assert call is not None, "an attempt of no call"
         intent = (call.status, call.attempt, call.activation)
         assert intent == (CallStatus.RUNNING, action.attempt, draft.context.activation), "a start whose intent is not in the state"

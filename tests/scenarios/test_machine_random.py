@@ -101,7 +101,7 @@ class World(Machine):
     def run(self, action: RunTool) -> None:
         assert Counter(self.started)[action.call_id, action.attempt] == 1, "one attempt started twice"
         assert action.call_id not in self.rejected, "a rejected call started"
-        record = self.draft.call(action.call_id)
+        record = self.draft.state.call(action.call_id)
         assert record is not None
         assert record.status is CallStatus.RUNNING
         if record.effect == "once" and action.attempt > 1:

@@ -132,7 +132,7 @@ def thread_given_up(patch: Patch) -> None:
     """A `once` call whose thread takes too long is tried again, as a repeatable one would be."""
 
     def again(draft: Draft, message: Any) -> None:
-        record = draft.call(message.call_id)
+        record = draft.state.call(message.call_id)
         if record is not None and message.kind == "timeout":
             draft.put(msgspec.structs.replace(record, status=calls.CallStatus.PENDING))
         else:
