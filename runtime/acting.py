@@ -83,7 +83,7 @@ def _tell_spent(actor: Actor, action: RunTool) -> None:
 
 
 def _start_tool(actor: Actor, draft: Draft, action: RunTool, *, flagged: bool, unconfirmed: bool) -> None:
-    call = draft.call(action.call_id)
+    call = draft.state.call(action.call_id)
     if call is None:
         return None
     if not actor.owns():
