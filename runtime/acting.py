@@ -63,17 +63,9 @@ def act(
 
 def start_model(actor: Actor, action: CallModel) -> None:
     """Send the model request of a draft, saved or about to be."""
-
-    def ended() -> None:
-        if actor.model_task is task:
-            actor.model_task = None
-            actor.seen = None
-            actor.recall.over()
-
     if actor.steps is not None:
         actor.steps.begin()
-    task = tasks.start(actor, effects.ask_model(actor, action.iteration, action.failures), "model", ended)
-    actor.model_task = task
+    actor.model_task = tasks.start(actor, effects.ask_model(actor, action.iteration, action.failures), "model")
 
 
 def _tell_spent(actor: Actor, action: RunTool) -> None:

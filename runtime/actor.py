@@ -87,7 +87,6 @@ class Actor(msgspec.Struct, eq=False):
     forgotten: bool = False
     _term: float = 0.0
     _fault: Exception | None = None
-    _timed: TurnState | None = None
     _next: int | None = None
 
     def __post_init__(self) -> None:
@@ -134,8 +133,8 @@ class Actor(msgspec.Struct, eq=False):
     def note_started(self, *starts: m.Start) -> None:
         """Remember starts, the newest of each call; it matters only if the store forgets them."""
         for start in starts:
-            known = self.started.pop(start.call_id, start)
-            self.started[start.call_id] = max(start, known, key=lambda each: each.attempt)
+            known = self.started.pop(start.call_id, None)
+            self.started[start.call_id] = start if known is None or start.attempt >= known.attempt else known
             if len(self.started) > MOST_STARTS:
                 del self.started[next(iter(self.started))]
 
@@ -172,9 +171,15 @@ class Actor(msgspec.Struct, eq=False):
         if not task.cancelled():
             task.exception()
 
-    async def request(self, iteration: int, failures: int) -> ModelRequest:
+    def model_ended(self) -> None:
+        """The model request under way has ended, or was given up."""
+        self.model_task = None
+        self.seen = None
+        self.recall.over()
+
+    async def request(self, agent: Agent, iteration: int, failures: int) -> ModelRequest:
         """Return the model request that the turn's history asks for, as far as the agent's window shows it."""
-        agent, state = self.executor, self.state
+        state = self.state
         view = await self.recall.view(agent)
         offered = plans.definitions(state, agent, self.delegates)
         return ModelRequest(
@@ -199,11 +204,12 @@ class Actor(msgspec.Struct, eq=False):
         try:
             if self.saved is not None:
                 self._begin(self.saved)
+            self._next = next_deadline(self.state, self.host.settings.cancel_grace)
+            mailbox = self.mailbox
             while not self.lost:
-                left = self._left()
-                due = left is not None and left <= 0
-                if not (due or self.mailbox.messages or self.mailbox.rung):
-                    await self.host.world.rest(self.mailbox.armed(), left)
+                due = self._next is not None and self._next <= self.host.now()
+                if not (due or mailbox.messages or mailbox.rung):
+                    await self.host.world.rest(mailbox.armed(), self._left())
                 elif not await self._round(due=due):
                     break
         except (LeaseLost, StoreUnavailable) as error:
@@ -214,7 +220,8 @@ class Actor(msgspec.Struct, eq=False):
             if not self.lost:
                 self.intake.reroute()
             try:
-                await tasks.stop(self)
+                if self.tasks or self.steps is not None:
+                    await tasks.stop(self)
                 if self.lost:
                     await recover(self)  # before who waits here sends again, and wakes a turn that has forgotten its starts
             finally:
@@ -275,9 +282,7 @@ class Actor(msgspec.Struct, eq=False):
                 self.asking.pop(MEMORY, None)
 
     def _left(self) -> float | None:
-        """Return in how many seconds the next deadline of the turn comes; which it is is looked for once a state."""
-        if self._timed is not self.state:
-            self._timed, self._next = self.state, next_deadline(self.state, self.host.settings.cancel_grace)
+        """Return in how many seconds the next deadline of the turn comes."""
         return None if self._next is None else (self._next - self.host.now()) / 1000
 
     def _context(self) -> Context:
@@ -345,13 +350,15 @@ class Actor(msgspec.Struct, eq=False):
             self.intake.tell(answers)
         if draft.asks_tree:
             self.mailbox.tell(m.TreeKnown())
+        if reply.owned:
+            self._next = next_deadline(self.state, draft.context.cancel_grace)
         return reply.owned and op.mode is not base.Mode.END
 
     def _save(self, draft: Draft, answers: list[tuple[str, Outcome]]) -> base.Save | None:
-        intake = self.intake
-        stored, rewinds = intake.stored(answers), self.saver.rewinds
+        consumed = self.intake.consumed
+        stored = self.intake.stored(answers) if consumed else ()
         try:
-            return persist.save_of(draft, self.token, self.version, self.host.settings, stored, intake.consumed, rewinds)
+            return persist.save_of(draft, self.token, self.version, self.host.settings, stored, consumed, self.saver.rewinds)
         except (SnapshotTooLarge, UnicodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
             if self._fault is None:
                 self._fault = error
@@ -408,7 +415,7 @@ class Actor(msgspec.Struct, eq=False):
 
     def _rested(self, draft: Draft) -> Rested:
         had_children = bool(draft.state.children or draft.original.children or draft.children)
-        return Rested(draft.state, self.version, had_children=had_children)
+        return Rested(draft.state, self.version, had_children)
 
     def _event(self, type: EventType, at: int, data: JsonObject, step: int, sequence: int = 0) -> Event:
         return codec.event_of(codec.source_of(self.state), type, at, data, step, sequence, self.token.epoch)

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, cast
 
+from msgspec.structs import replace
+
 from ..actors import errors
 from ..actors.chat import ToolCall
 from ..actors.context import ToolContext, current_context
@@ -38,10 +40,7 @@ def context_of(
 ) -> ToolContext[object]:
     """Return what a tool may know and ask."""
     state = actor.state
-    forms, marks = call.forms or {}, call.form_marks
-    if marks is not None:
-        forms = {key: restored(actor, value, marks.get(key, ())) for key, value in forms.items()}
-    return ToolContext(
+    context = ToolContext[object](
         turn_id=state.turn_id,
         root_turn_id=root_of(state.turn_id),
         parent_turn_id=state.parent_turn_id,
@@ -53,16 +52,25 @@ def context_of(
         call=ToolCall(call.id, call.name, call.effective, edited_by=call.edited_by),
         attempt=call.attempt,
         epoch=actor.token.epoch,
-        form_data=next(reversed(forms.values()), None),
-        forms=forms,
-        declined=call.declined or {},
-        kept=call.kept,
-        metadata=restored(actor, state.metadata or {}, state.metadata_marks),
         services=actor.host.services,
         report=report,
         cancelled=actor.cancelled,
         activator=activator,
     )
+    if state.metadata:
+        context = replace(context, metadata=restored(actor, state.metadata, state.metadata_marks))
+    if call.forms or call.declined or call.kept is not None:
+        context = _with_forms(context, actor, call)
+    return context
+
+
+def _with_forms(context: ToolContext[object], actor: Actor, call: CallRecord) -> ToolContext[object]:
+    """Add what people have said to the forms of a call, and what it keeps."""
+    forms, marks = call.forms or {}, call.form_marks
+    if marks is not None:
+        forms = {key: restored(actor, value, marks.get(key, ())) for key, value in forms.items()}
+    last = next(reversed(forms.values()), None)
+    return replace(context, form_data=last, forms=forms, declined=call.declined or {}, kept=call.kept)
 
 
 async def run_tool(actor: Actor, call: CallRecord) -> m.Message:

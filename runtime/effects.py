@@ -12,7 +12,7 @@ import msgspec
 
 from ..actors import errors
 from ..actors.agent import Agent
-from ..actors.chat import AiMessage, ToolCall, Usage
+from ..actors.chat import AiMessage, ToolCall
 from ..actors.checks import check_span
 from ..actors.events import EventType
 from ..actors.machine import messages as m
@@ -28,6 +28,7 @@ from . import inputs
 from .around import Tally, reply_of
 from .guard import TimeLimit, failure_of, stray
 from .log import log
+from .recall import NOTHING_SPENT
 from .resolving import ask_resolvers, shown
 from .settings import Settings
 
@@ -40,20 +41,21 @@ async def ask_model(actor: Actor, iteration: int, failures: int) -> m.Message:
 
     :raises StoreUnavailable: if the history could not be read; that is no answer of the model, the activation is lost.
     """
-    tally = Tally() if actor.executor.hooks.model else None
-    message = await _asked(actor, iteration, failures, tally)
+    agent = actor.executor
+    tally = Tally() if agent.hooks.model else None
+    message = await _asked(actor, agent, iteration, failures, tally)
+    reply = message.reply if isinstance(message, m.ModelReplied) else None
     spent = actor.recall.spent
     if tally is not None:
-        spent = spent + tally.beside(message.reply if isinstance(message, m.ModelReplied) else None)
-    elif isinstance(message, m.ModelReplied) and message.reply.usage is None:
-        spent = spent + usage_of(actor.recall.tokens, message.reply)
-    return message if spent == Usage() else msgspec.structs.replace(message, spent=spent)
+        spent = spent + tally.beside(reply)
+    elif reply is not None and reply.usage is None:
+        spent = spent + usage_of(actor.recall.tokens, reply)
+    return message if spent == NOTHING_SPENT else msgspec.structs.replace(message, spent=spent)
 
 
-async def _asked(actor: Actor, iteration: int, failures: int, tally: Tally | None) -> m.ModelReplied | m.ModelFailed:
-    agent = actor.executor
+async def _asked(actor: Actor, agent: Agent, iteration: int, failures: int, tally: Tally | None) -> m.ModelReplied | m.ModelFailed:
     try:
-        request = await actor.request(iteration, failures)
+        request = await actor.request(agent, iteration, failures)
     except errors.SnapshotCorrupt as error:
         return m.ModelFailed(iteration, failures, failure_of(error))
     limit = TimeLimit(actor.host.world, duration(agent.options.timeout).total_seconds())

@@ -113,7 +113,7 @@ class Intake(Part, eq=False):
                 log.exception("mail_unreadable", turn=self._actor.turn_id, message_id=item.message_id)
                 self._broken.append((item.message_id, Refusal("CommandRefused", str(error))))
                 continue
-            if isinstance(message, m.ChildEnded | m.Rewound):
+            if isinstance(message, (m.ChildEnded, m.Rewound)):
                 self._silent[item.message_id] = None
             if isinstance(message, m.Rewound):  # known here from now on, should this very mail be forgotten, too
                 self._actor.note_started(*message.started)
@@ -195,7 +195,7 @@ class Intake(Part, eq=False):
     def stored(self, answers: Sequence[tuple[str, Outcome]]) -> Sequence[tuple[str, Outcome]]:
         """Return those answers that are stored: to mail of senders who may look for them, not to the runtime's own."""
         consumed, silent = self.consumed, self._silent
-        return [answer for answer in answers if answer[0] in consumed and answer[0] not in silent] if consumed else ()
+        return [answer for answer in answers if answer[0] in consumed and answer[0] not in silent]
 
     def saved(self, receipts: Iterable[Receipt], reply: base.Saved) -> None:
         """A batch was saved."""

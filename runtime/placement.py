@@ -90,14 +90,14 @@ class Placement:
 
     def claim_by(self) -> base.ClaimBy:
         """Return this node's wish to own a turn, under a new activation."""
-        settings = self.host.settings
+        host, settings = self.host, self.host.settings
         return base.ClaimBy(
-            activation=self.host.new_id(),
-            node=self.host.node,
+            activation=host.new_id(),
+            node=host.node,
             lease_ms=settings.lease,
-            agents=self.agents.known if self.host.execute else None,
+            agents=self.agents.known if host.execute else None,
             schema=SCHEMA,
-            tail=settings.tail if self.host.execute else 0,
+            tail=settings.tail if host.execute else 0,
             batch=settings.batch,
         )
 
@@ -135,27 +135,29 @@ class Placement:
         self, turn_id: str, by: base.ClaimBy, claimed: base.Claimed, sent: float, checked: str | None = None
     ) -> Actor | None:
         """Bring a claimed turn to life; `None` where that is not possible here (it was given back, or parked)."""
-        self.host.counters.claims += 1
+        host = self.host
+        execute = host.execute
+        host.counters.claims += 1
         token = base.Token(by.activation, claimed.epoch)
         try:
             state = codec.decode_state(turn_id, claimed.schema, claimed.snapshot)
             codec.check_counts(state, claimed.message_count, claimed.event_count)
-            agent, delegates = await self._loaded(state) if self.host.execute else (None, NOBODY)
-            tail = codec.decode_entries(turn_id, claimed.tail) if self.host.execute else []
+            agent, delegates = await self._loaded(state) if execute else (None, NOBODY)
+            tail = codec.decode_entries(turn_id, claimed.tail) if execute else []
         except SnapshotCorrupt as error:
             log.exception("snapshot_unreadable", turn=turn_id)
-            await self.host.call(base.Quarantine(turn=turn_id, token=token, reason=str(error)[:500]))
+            await host.call(base.Quarantine(turn=turn_id, token=token, reason=str(error)[:500]))
             return None
         except SnapshotTooNew:
             await self._give_back(turn_id, token)
             return None
         except LoaderFailed as error:
-            await self.host.call(base.Abandon(turn=turn_id, token=token, delay_ms=error.delay))
+            await host.call(base.Abandon(turn=turn_id, token=token, delay_ms=error.delay))
             return None
-        if self.host.execute and agent is None and claimed.cancel is None and state.ending is None:
+        if execute and agent is None and claimed.cancel is None and state.ending is None:
             await self._give_back(turn_id, token)
             return None
-        actor = Actor(self.host, state, token, claimed.version, agent, delegates)
+        actor = Actor(host, state, token, claimed.version, agent, delegates)
         actor.extend(sent)
         actor.recall.begin(tail, claimed.message_count)
         actor.mailbox.tell(m.Activated(claimed.crashes, claimed.quarantined))
@@ -197,12 +199,13 @@ class Placement:
 
     def adopt(self, actor: Actor) -> None:
         """Enter an activation and let it run."""
-        self.actors[actor.turn_id] = actor
+        turn_id = actor.turn_id
+        self.actors[turn_id] = actor
         self.leases.watch(actor)
-        self.skips.drop(actor.turn_id)
-        self.offers.taken(actor.turn_id)
-        task = self.host.world.spawn(self._live(actor), f"turn {actor.turn_id}")
-        self.tasks[task] = actor.turn_id
+        self.skips.drop(turn_id)
+        self.offers.taken(turn_id)
+        task = self.host.world.spawn(self._live(actor), f"turn {turn_id}")
+        self.tasks[task] = turn_id
         task.add_done_callback(self._over)
 
     async def _live(self, actor: Actor) -> None:

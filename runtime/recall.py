@@ -87,14 +87,15 @@ class Recall(Part, eq=False):
         window, compressed = agent.window, agent.compressor is not None
         count = self._actor.state.message_count
         part, first = (self._part, self._first) if self._part is not None else ([], count)
-        size = max(len(part), self._actor.host.settings.tail)
+        size = 0
         while True:
             found = select(readable(part), window)
             if first == 0 or suffices(found, window, compressed=compressed):
                 break
+            size = 2 * size or max(len(part), self._actor.host.settings.tail)
             start = max(0, first - size)
             part = [*await self._read(start, first), *part]
-            first, size = start, size * 2
+            first = start
         self._part, self._first = part, first
         if first:
             head = readable(await self._read(0, 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
 from ..actors.machine.messages import Message
@@ -14,15 +14,13 @@ if TYPE_CHECKING:
     from .actor import Actor
 
 
-def start(
-    actor: Actor, work: Coroutine[object, object, Message], name: str, ended: Callable[[], None] | None = None
-) -> asyncio.Task[Message]:
+def start(actor: Actor, work: Coroutine[object, object, Message], name: str) -> asyncio.Task[Message]:
     """Start an effect; its report goes into the mailbox when it has ended. The actor owns the task."""
 
     def over(task: asyncio.Task[Message]) -> None:
         del actor.tasks[task]
-        if ended is not None:
-            ended()
+        if task is actor.model_task:
+            actor.model_ended()
         if task.cancelled():
             return
         error = task.exception()

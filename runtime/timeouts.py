@@ -9,24 +9,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import msgspec
+
 PER_SECOND = 16
 EXACT_SECONDS = 1.0
 """Shorter limits get a timer of their own: a sixteenth of a second would matter there."""
 
 
-class Timeout:
-    """One limit; `cancel` lifts it."""
+class Timeout(msgspec.Struct, eq=False):
+    """One limit, in one of the `slots`; `cancel` lifts it."""
 
-    __slots__ = ("_slot", "_timeouts", "callback")
-
-    def __init__(self, timeouts: Timeouts, slot: int, callback: Callable[[], None]) -> None:
-        self._timeouts = timeouts
-        self._slot = slot
-        self.callback = callback
+    callback: Callable[[], None]
+    slot: int
+    slots: dict[int, dict[Timeout, None]]
 
     def cancel(self) -> None:
         """Lift the limit. A second time, or after it has come to pass, does nothing."""
-        self._timeouts.lift(self, self._slot)
+        found = self.slots.get(self.slot)
+        if found is not None and self in found:
+            del found[self]
+            if not found:
+                del self.slots[self.slot]
 
 
 class Timeouts:
@@ -46,7 +49,7 @@ class Timeouts:
     def set(self, seconds: float, callback: Callable[[], None]) -> Timeout:
         """Call back after so many seconds, and at most a sixteenth of one later."""
         slot = int((self.loop.time() + seconds) * PER_SECOND) + 1
-        timeout = Timeout(self, slot, callback)
+        timeout = Timeout(callback, slot, self._slots)
         found = self._slots.get(slot)
         if found is None:
             self._slots[slot] = {timeout: None}
@@ -55,14 +58,6 @@ class Timeouts:
         else:
             found[timeout] = None
         return timeout
-
-    def lift(self, timeout: Timeout, slot: int) -> None:
-        """Forget a limit, if it is set."""
-        found = self._slots.get(slot)
-        if found is not None and timeout in found:
-            del found[timeout]
-            if not found:
-                del self._slots[slot]
 
     def _arm(self, slot: int) -> None:
         if self._timer is not None:

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
+import msgspec
+
 from ..actors.errors import SnapshotCorrupt
 from ..actors.events import Event
 from ..actors.ids import root_of
@@ -19,38 +21,32 @@ MAX_LIVE = 1000
 Progress: TypeAlias = tuple[int, int, str, int]
 
 
-class Rested:
+class Rested(msgspec.Struct, frozen=True, eq=False):
     """A turn was saved and released here: the state that others may now read."""
 
-    __slots__ = ("had_children", "state", "version")
-
-    def __init__(self, state: TurnState, version: int, *, had_children: bool) -> None:
-        self.had_children = had_children
-        self.state = state
-        self.version = version
+    state: TurnState
+    version: int
+    had_children: bool
 
 
-class Subscription:
+class Subscription(msgspec.Struct, eq=False):
     """One watcher of one tree.
 
     `at` is how far the root was (version, last event, state) when the watcher last read it, None where it has not. `wide`: other
     things may matter to it, too, what happens below the root or what leaves no trace there. `afar`: it hears from the store.
     """
 
-    __slots__ = ("afar", "at", "each", "live", "rested", "root", "rung", "turn_id", "waiter", "wants_live", "wide")
-
-    def __init__(self, turn_id: str, *, each: bool, wants_live: bool) -> None:
-        self.turn_id = turn_id
-        self.root = root_of(turn_id)
-        self.each = each
-        self.wants_live = wants_live
-        self.wide = turn_id != self.root
-        self.at: tuple[int, int, str] | None = None
-        self.afar = False
-        self.rung = True
-        self.rested: Rested | None = None
-        self.live: deque[Event] = deque(maxlen=MAX_LIVE)
-        self.waiter: asyncio.Future[None] | None = None
+    turn_id: str
+    root: str
+    each: bool
+    wants_live: bool
+    wide: bool
+    at: tuple[int, int, str] | None = None
+    afar: bool = False
+    rung: bool = True
+    rested: Rested | None = None
+    live: deque[Event] = msgspec.field(default_factory=lambda: deque(maxlen=MAX_LIVE))
+    waiter: asyncio.Future[None] | None = None
 
     def ring(self) -> None:
         """Tell the watcher to look."""
@@ -60,10 +56,10 @@ class Subscription:
 
     def armed(self) -> asyncio.Future[None]:
         """Return a future that is done when there is something to look at."""
-        self.waiter = asyncio.get_running_loop().create_future()
+        self.waiter = waiter = asyncio.get_running_loop().create_future()
         if self.rung or self.live:
-            self.waiter.set_result(None)
-        return self.waiter
+            waiter.set_result(None)
+        return waiter
 
     def read(self, look: base.Looked) -> None:
         """Note what the watcher has just read of its turn.
@@ -124,8 +120,9 @@ class Watch:
 
         It hears what happens on this node; before it waits for what others do, it must `listen`.
         """
-        subscription = Subscription(turn_id, each=each, wants_live=live)
-        self._trees.setdefault(subscription.root, {})[subscription] = None
+        root = root_of(turn_id)
+        subscription = Subscription(turn_id, root, each, live, wide=turn_id != root)
+        self._trees.setdefault(root, {})[subscription] = None
         return subscription
 
     def listen(self, subscription: Subscription) -> None:
@@ -140,14 +137,17 @@ class Watch:
 
     def drop(self, subscription: Subscription) -> None:
         """Stop watching."""
-        root, live = kind = subscription.root, subscription.wants_live
-        watchers = self._trees.get(root, {})
-        watchers.pop(subscription, None)
-        if not watchers:
-            self._trees.pop(root, None)
+        root = subscription.root
+        watchers = self._trees.get(root)
+        if watchers is not None:
+            watchers.pop(subscription, None)
+            if not watchers:
+                del self._trees[root]
         if not subscription.afar:
             return
         subscription.afar = False
+        live = subscription.wants_live
+        kind = root, live
         self._afar[kind] -= 1
         if not self._afar[kind]:
             del self._afar[kind]

@@ -88,7 +88,8 @@ class World:
         self.clock: Clock = SystemClock() if clock is None else clock
         self._seeded = self.clock.random
         seed = 0 if self.clock.virtual else int.from_bytes(os.urandom(8))
-        self._random = self._seeded or random.Random(seed)  # noqa: S311 - spreads load, keeps no secret
+        self.spread = (self._seeded or random.Random(seed)).random  # noqa: S311 - spreads load, keeps no secret
+        """Return a number from 0 to 1, to spread what would come at once."""
         self.monotonic = self.clock.monotonic
         self._wall = self.clock.wall
         self._timeouts: Timeouts | None = None
@@ -101,10 +102,6 @@ class World:
         """Return random bytes for an id."""
         return os.urandom(size) if self._seeded is None else self._seeded.randbytes(size)
 
-    def spread(self) -> float:
-        """Return a number from 0 to 1, to spread what would come at once."""
-        return self._random.random()
-
     def timer(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Call back after some seconds."""
         return self.clock.call_later(seconds, callback)
@@ -113,26 +110,28 @@ class World:
         """Call back after some seconds, or a little later: for what is nearly always over before."""
         if self.clock.virtual or seconds < EXACT_SECONDS:
             return self.clock.call_later(seconds, callback)
-        loop = asyncio.get_running_loop()
-        if self._timeouts is None or self._timeouts.loop is not loop:
-            self._timeouts = Timeouts(loop)
-        return self._timeouts.set(seconds, callback)
+        loop, timeouts = asyncio.get_running_loop(), self._timeouts
+        if timeouts is None or timeouts.loop is not loop:
+            timeouts = self._timeouts = Timeouts(loop)
+        return timeouts.set(seconds, callback)
 
     async def sleep(self, seconds: float) -> None:
         """Sleep."""
         await self.rest(asyncio.get_running_loop().create_future(), seconds)
 
-    async def rest(self, waiter: asyncio.Future[None], seconds: float | None, *, exact: bool = True) -> None:
+    def rest(self, waiter: asyncio.Future[None], seconds: float | None, *, exact: bool = True) -> Awaitable[None]:
         """Wait for a future that is the caller's own, at most some seconds: it is done then in any case.
 
         :param exact: False for a `limit`.
         """
-        if seconds is None:
-            return await waiter
-        later = self.clock.call_later if exact else self.limit
+        return waiter if seconds is None else self._rest(waiter, seconds, self.clock.call_later if exact else self.limit)
+
+    async def _rest(
+        self, waiter: asyncio.Future[None], seconds: float, later: Callable[[float, Callable[[], None]], Timer]
+    ) -> None:
         timer = later(max(0.0, seconds), lambda: None if waiter.done() else waiter.set_result(None))
         try:
-            return await waiter
+            await waiter
         finally:
             timer.cancel()
 
