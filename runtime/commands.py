@@ -18,7 +18,7 @@ from ..actors.carried import Marks, holds_struct
 from ..actors.errors import AnswerPending, MailboxFull, SuspensionMismatch, TurnClosed, TurnNotFound
 from ..actors.ids import call_key, is_turn_id, root_of, turn_of_wait
 from ..actors.machine.commands import from_receipt
-from ..actors.machine.draft import Outcome, Refusal
+from ..actors.machine.draft import Accepted, Outcome, Refusal
 from ..actors.machine.messages import MailMessage, Resume
 from ..actors.machine.waiting import accepts
 from ..actors.waits import Receipt, ResumeCommand, Suspension
@@ -50,12 +50,17 @@ class Commands:
         if holds_struct(command.value):
             value, marks = self._host.types.plain("data", command.value)
             command = msgspec.structs.replace(command, value=value)
-        turn_id, command = await self._addressed(turn_id, command)
+        if command.wait is not None and "/" in command.wait:
+            turn_id = _owner(turn_id, command.wait, command.command_id)
+        else:
+            turn_id, command = await self._addressed(turn_id, command)
         assert command.command_id is not None
         outcome = await self.send(turn_id, Resume(command, marks), end, command)
         if outcome is None:
             text = f"the answer {command.command_id} of turn {turn_id} is not decided yet; ask again with the same command_id"
             raise AnswerPending(text, turn_id=turn_id, command_id=command.command_id)
+        if isinstance(outcome, Accepted):
+            return outcome.receipt
         if isinstance(outcome, Refusal) and outcome.error == "TurnClosed":
             outcome = await self._accepted_at_the_end(turn_id, command) or outcome
         return receipt_of(outcome, turn_id, command.command_id, await self._named_waits(turn_id, outcome))
@@ -97,17 +102,7 @@ class Commands:
     # -------------------------------------------------------------------------------------------------------- address
 
     async def _addressed(self, turn_id: str, command: ResumeCommand) -> tuple[str, ResumeCommand]:
-        """Find the turn and the wait that are meant; a wait named by its id needs no look-up.
-
-        A call id, or nothing, is looked up among the open waits of the turn and of all below it.
-        """
-        wait = command.wait
-        if wait is not None and "/" in wait:
-            owner = turn_of_wait(wait)
-            if not is_turn_id(owner) or root_of(owner) != root_of(turn_id):
-                text = f"wait {wait!r} is not of turn {turn_id}"
-                raise SuspensionMismatch(text, turn_id=turn_id, command_id=command.command_id)
-            return owner, command
+        """Find the turn and the wait that a call id, or nothing, means among the open waits of the turn and of all below it."""
         known = await self._receipt(turn_id, command)
         if known is not None:
             return turn_id, command
@@ -175,7 +170,7 @@ class Commands:
             if actor is not None:
                 future = actor.ask(message_id, message)
             else:
-                found = await self._deliver(turn_id, mail, command)
+                found = await self._deliver(turn_id, mail, message)
                 if isinstance(found, asyncio.Future):
                     future = found
                 elif found is None:
@@ -186,46 +181,46 @@ class Commands:
             try:
                 return await self._world.answer(future, end - self._world.monotonic())
             except TimeoutError:
-                return None if actor is None else await self._stored(turn_id, mail, command)
+                return None if actor is None else await self._stored(turn_id, mail, message)
             except Rerouted:
                 continue
 
-    async def _stored(self, turn_id: str, mail: base.Mail, command: ResumeCommand | None) -> Outcome | None:
+    async def _stored(self, turn_id: str, mail: base.Mail, message: MailMessage) -> Outcome | None:
         """Put a message that a mailbox of this process has had for too long into the store, too: there it outlives the owner."""
-        found = await self._deliver(turn_id, mail, command)
+        found = await self._deliver(turn_id, mail, message)
         return None if isinstance(found, asyncio.Future) else found
 
     def _deliver(
-        self, turn_id: str, mail: base.Mail, command: ResumeCommand | None
+        self, turn_id: str, mail: base.Mail, message: MailMessage
     ) -> Coroutine[object, object, asyncio.Future[Outcome] | Outcome | None]:
         """Deliver, and claim where nobody owns the turn.
 
         :return: an answer, a future of one (the turn lives here now), or `None` (somebody else will answer under the message's id).
         """
         by = self._claim(turn_id)
-        return self._placement.owning(turn_id, by, partial(self._delivered, turn_id, mail, command, by))
+        return self._placement.owning(turn_id, by, partial(self._delivered, turn_id, mail, message, by))
 
     async def _delivered(
-        self, turn_id: str, mail: base.Mail, command: ResumeCommand | None, by: base.ClaimBy | None
+        self, turn_id: str, mail: base.Mail, message: MailMessage, by: base.ClaimBy | None
     ) -> asyncio.Future[Outcome] | Outcome | None:
         sent = self._world.monotonic()
         reply = await self._host.call(base.Deliver(turn=turn_id, mail=mail, cap=self._host.settings.mailbox_cap, claim=by))
         match reply:
             case base.Claimed():
                 assert by is not None
-                actor = await self._placement.activate(turn_id, by, reply, sent, mail.message_id)
+                actor = await self._placement.activate(turn_id, by, reply, sent, {mail.message_id: message})
                 return None if actor is None else actor.intake.expect(mail.message_id)
             case base.Known():
                 receipt = codec.decode_receipt(turn_id, reply.body)
-                assert command is not None
-                return from_receipt(receipt, command, reply.by, turn_id)
+                assert isinstance(message, Resume)
+                return from_receipt(receipt, message.command, reply.by, turn_id)
             case base.Replied():
                 return codec.decode_outcome(turn_id, reply.body)
             case base.Delivered():
                 return None
             case base.Closed():
-                ids = {"command_id": None if command is None else command.command_id}
-                raise TurnClosed(f"turn {turn_id} is {reply.status}", turn_id=turn_id, status=reply.status, **ids)
+                text = f"turn {turn_id} is {reply.status}"
+                raise TurnClosed(text, turn_id=turn_id, status=reply.status, command_id=mail.command_id)
             case base.Full():
                 raise MailboxFull(turn_id, reply.count)
             case _:
@@ -235,3 +230,11 @@ class Commands:
         """Return a claim, where this node may own the turn."""
         placement = self._placement
         return None if placement.here(turn_id) or placement.free <= 0 else placement.claim_by()
+
+
+def _owner(turn_id: str, wait: str, command_id: str | None) -> str:
+    """Return the turn whose wait is named by its id. :raises SuspensionMismatch: if it is of another tree."""
+    owner = turn_of_wait(wait)
+    if not is_turn_id(owner) or root_of(owner) != root_of(turn_id):
+        raise SuspensionMismatch(f"wait {wait!r} is not of turn {turn_id}", turn_id=turn_id, command_id=command_id)
+    return owner

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from ..actors.errors import SnapshotCorrupt
@@ -31,7 +31,7 @@ class Intake(Part, eq=False):
     _mail: list[base.Mail] = []
     _silent: dict[str, None] = {}
     _broken: list[tuple[str, Outcome]] = []
-    _checked: dict[str, None] = {}
+    _brought: dict[str, m.MailMessage] = {}
     _receipts: dict[str, Receipt] = {}
     _cancel: str | None = None
 
@@ -41,13 +41,17 @@ class Intake(Part, eq=False):
         self._expected[message_id] = future
         return future
 
-    def put(self, mail: Sequence[base.Mail], cancel: str | None, checked: str | None = None) -> None:
-        """Take over what a store reply brought along; `checked` is mail for which receipts were looked up in the same step."""
+    def put(self, mail: Sequence[base.Mail], cancel: str | None, brought: Mapping[str, m.MailMessage] | None = None) -> None:
+        """Take over what a store reply brought along.
+
+        :param brought: mail that its sender, in this process, has delivered in the same step: its message is at hand, and receipts
+            were looked up for it.
+        """
         if mail:
             known = {item.message_id for item in self._mail}.union(self.consumed)
             self._mail += [item for item in mail if item.message_id not in known]
-        if checked is not None:
-            self._checked[checked] = None
+        if brought is not None:
+            self._brought.update(brought)
         if cancel is not None and not self._actor.state.cancel_at:
             self._cancel = cancel
         if self._mail or self._cancel is not None:
@@ -108,7 +112,7 @@ class Intake(Part, eq=False):
             if self._actor.saver.log.took(item.message_id):
                 continue
             try:
-                message = codec.decode_mail(self._actor.turn_id, item.body)
+                message = self._brought.get(item.message_id) or codec.decode_mail(self._actor.turn_id, item.body)
             except SnapshotCorrupt as error:
                 log.exception("mail_unreadable", turn=self._actor.turn_id, message_id=item.message_id)
                 self._broken.append((item.message_id, Refusal("CommandRefused", str(error))))
@@ -132,10 +136,10 @@ class Intake(Part, eq=False):
             message
             for message in received
             if isinstance(message.message, m.Resume)
-            and message.message_id not in self._checked
+            and message.message_id not in self._brought
             and self._cached(message)[1] != "command"
         ]
-        self._checked.clear()
+        self._brought.clear()
         if not unknown:
             return [self._with(message, None) for message in received]
         found = await self._find([message.message.command for message in unknown if isinstance(message.message, m.Resume)])

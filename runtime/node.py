@@ -100,24 +100,19 @@ class Node:
 
         :raises StoreUnavailable: if the outcome stays unknown, or the runtime is not open.
         """
-        for repeat in range(REPEATS):
-            connection = self._connection
+        left = REPEATS
+        while True:
+            connection, fault = self._connection, self.fault
             if connection is None:
                 raise StoreUnavailable("the Runtime is not open; use it inside `async with`")
             if self.dead:
                 raise Crashed
-            fault = self.fault
             try:
-                if fault is not None:
-                    fault.before(op)
-                    if self.dead:
-                        raise Crashed
-                reply = await connection.call(op)
-                if fault is not None:
-                    fault.after(op, reply)
+                reply = await (connection.call(op) if fault is None else self._faulty(connection, op, fault))
             except StoreUnavailable as error:
+                left -= 1
                 self._answered = error.refused
-                if repeat + 1 == REPEATS or self.dead or error.refused:
+                if not left or self.dead or error.refused:
                     raise
                 if not self.world.clock.virtual:
                     await self.world.sleep(0.05 + 0.15 * self.world.spread())
@@ -128,7 +123,15 @@ class Node:
             if type(reply) in COUNTED:
                 self.counters.note(op, reply)
             return reply
-        raise AssertionError("unreachable")
+
+    async def _faulty(self, connection: base.StoreConnection, op: base.Op, fault: Fault) -> base.Reply:
+        """Apply an operation that may break on purpose."""
+        fault.before(op)
+        if self.dead:
+            raise Crashed
+        reply = await connection.call(op)
+        fault.after(op, reply)
+        return reply
 
     def now(self) -> int:
         """Return the store's time in milliseconds."""

@@ -132,9 +132,12 @@ class Placement:
             self._claimed(turn_id)
 
     async def activate(
-        self, turn_id: str, by: base.ClaimBy, claimed: base.Claimed, sent: float, checked: str | None = None
+        self, turn_id: str, by: base.ClaimBy, claimed: base.Claimed, sent: float, brought: Mapping[str, m.MailMessage] | None = None
     ) -> Actor | None:
-        """Bring a claimed turn to life; `None` where that is not possible here (it was given back, or parked)."""
+        """Bring a claimed turn to life; `None` where that is not possible here (it was given back, or parked).
+
+        :param brought: the mail that was delivered in the same step, as the sender has it (see `Intake.put`).
+        """
         host = self.host
         execute = host.execute
         host.counters.claims += 1
@@ -161,7 +164,7 @@ class Placement:
         actor.extend(sent)
         actor.recall.begin(tail, claimed.message_count)
         actor.mailbox.tell(m.Activated(claimed.crashes, claimed.quarantined))
-        actor.intake.put(claimed.mail, claimed.cancel, checked)
+        actor.intake.put(claimed.mail, claimed.cancel, brought)
         self.adopt(actor)
         return actor
 
