@@ -237,8 +237,10 @@ class Actor(msgspec.Struct, eq=False):
 
     def _begin(self, saved: Draft) -> None:
         self.saved = None
-        self.host.watch.saved(self.turn_id, None)
-        self.host.watch.tell_all(persist.first_events(saved))
+        watch = self.host.watch
+        watch.saved(self.turn_id, None)
+        if watch.listeners:
+            watch.tell_all(persist.first_events(saved))
         act(self, saved)
 
     async def _round(self, *, due: bool) -> bool:
@@ -405,17 +407,17 @@ class Actor(msgspec.Struct, eq=False):
     def _shown(self, draft: Draft, *, owned: bool) -> None:
         """Tell watchers and listeners of this process what has been saved."""
         watch = self.host.watch
-        watch.saved(self.turn_id, None if owned else self._rested(draft))
+        rested = None
+        if not owned:
+            had_children = bool(draft.state.children or draft.original.children or draft.children)
+            rested = Rested(draft.state, self.version, had_children)
+        watch.saved(self.turn_id, rested)
         if watch.listeners:
             first = draft.state.event_count - len(draft.events) + 1
             for sequence, (kind, at, data, step) in enumerate(draft.events, first):
                 watch.tell(self._event(kind, at, data, step, sequence))
             for child in draft.children:
                 watch.tell_all(persist.first_events(child))
-
-    def _rested(self, draft: Draft) -> Rested:
-        had_children = bool(draft.state.children or draft.original.children or draft.children)
-        return Rested(draft.state, self.version, had_children)
 
     def _event(self, type: EventType, at: int, data: JsonObject, step: int, sequence: int = 0) -> Event:
         return codec.event_of(codec.source_of(self.state), type, at, data, step, sequence, self.token.epoch)

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
@@ -228,13 +229,15 @@ async def _invoke(
         return await _in_thread(actor, tool, bound, context, call, seconds, start)
     if not actor.owns():  # the process may have stood still since the start was decided
         raise _NotBegun
-    limit = TimeLimit(actor.host.world, seconds)
     start.begun = True
+    if seconds is None:
+        return await cast("Awaitable[object]", tool.invoke(bound, context))
+    limit = TimeLimit(actor.host.world, seconds)
     try:
         return await cast("Awaitable[object]", tool.invoke(bound, context))
     except asyncio.CancelledError:
         if limit.caught():
-            raise _Timeout(seconds or 0) from None
+            raise _Timeout(seconds) from None
         raise
     finally:
         limit.stop()
@@ -291,14 +294,14 @@ async def _in_thread(
 
 def _reporter(actor: Actor, call: CallRecord) -> Callable[[str, JsonObject], None]:
     """Return a function, usable from any thread, that shows progress to those who watch."""
-    loop = asyncio.get_running_loop()
+    return partial(_report, asyncio.get_running_loop(), actor, call)
 
-    def show(message: str, data: JsonObject) -> None:
-        if actor.watched:
-            tag: JsonObject = {"toolCallId": call.id, "toolName": call.name, "attempt": call.attempt, "message": message}
-            actor.publish(EventType.TOOL_PROGRESS, {**data, **tag})
 
-    def report(message: str, data: JsonObject) -> None:
-        loop.call_soon_threadsafe(show, message, data)
+def _report(loop: asyncio.AbstractEventLoop, actor: Actor, call: CallRecord, message: str, data: JsonObject) -> None:
+    loop.call_soon_threadsafe(_show, actor, call, message, data)
 
-    return report
+
+def _show(actor: Actor, call: CallRecord, message: str, data: JsonObject) -> None:
+    if actor.watched:
+        tag: JsonObject = {"toolCallId": call.id, "toolName": call.name, "attempt": call.attempt, "message": message}
+        actor.publish(EventType.TOOL_PROGRESS, {**data, **tag})

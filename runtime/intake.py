@@ -47,9 +47,8 @@ class Intake(Part, eq=False):
         :param brought: mail that its sender, in this process, has delivered in the same step: its message is at hand, and receipts
             were looked up for it.
         """
-        if mail:
-            known = {item.message_id for item in self._mail}.union(self.consumed)
-            self._mail += [item for item in mail if item.message_id not in known]
+        known = {item.message_id for item in self._mail}.union(self.consumed) if self._mail or self.consumed else ()
+        self._mail += [item for item in mail if item.message_id not in known] if known else mail
         if brought is not None:
             self._brought.update(brought)
         if cancel is not None and not self._actor.state.cancel_at:

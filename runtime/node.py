@@ -139,7 +139,7 @@ class Node:
 
     def new_id(self) -> str:
         """Return a new random id."""
-        return self.world.token().hex()
+        return self.world.token(16).hex()
 
     def _bell(self, kind: str, turn_id: str) -> None:
         if kind == "saved":

@@ -100,8 +100,10 @@ def save_of(
     )
     if wake is not None:
         op = replace(op, wake=wake)
-    if consumed or draft.receipts or draft.opened or draft.closed:
-        op = _with_waits(op, draft, answered, consumed)
+    if draft.opened:
+        op = replace(op, opened=_wait_rows(draft))
+    if consumed or draft.receipts or draft.closed:
+        op = _with_answers(op, draft, answered, consumed)
     if draft.children or draft.cancels:
         op = _with_children(op, draft, settings)
     if mode is base.Mode.END:
@@ -111,14 +113,13 @@ def save_of(
     return op if state.conversation_id is None else _with_memory(op, draft, settings)
 
 
-def _with_waits(op: base.Save, draft: Draft, answered: Sequence[tuple[str, Outcome]], consumed: Sequence[str]) -> base.Save:
-    """Add the mail that was taken in, and what became of waits."""
+def _with_answers(op: base.Save, draft: Draft, answered: Sequence[tuple[str, Outcome]], consumed: Sequence[str]) -> base.Save:
+    """Add the mail that was taken in, what is said to it, and the waits that end."""
     return replace(
         op,
         consumed=tuple(consumed),
         receipts=tuple(map(_receipt_row, draft.receipts)),
         replies=tuple([base.ReplyRow(name, codec.encode_outcome(outcome)) for name, outcome in answered]),
-        opened=tuple([_wait_row(draft.state, wait) for wait in draft.opened if wait.type is not SuspensionType.CHILD_AGENT]),
         closed=tuple(draft.closed),
     )
 
@@ -192,6 +193,10 @@ def _receipt_row(receipt: Receipt) -> base.ReceiptRow:
         command_id=receipt.command_id,
         call_key=call_key(turn_id, correlation) if correlation else None,
     )
+
+
+def _wait_rows(draft: Draft) -> tuple[base.WaitRow, ...]:
+    return tuple([_wait_row(draft.state, wait) for wait in draft.opened if wait.type is not SuspensionType.CHILD_AGENT])
 
 
 def _wait_row(state: TurnState, wait: OpenWait) -> base.WaitRow:

@@ -207,28 +207,34 @@ class Placement:
         self.leases.watch(actor)
         self.skips.drop(turn_id)
         self.offers.taken(turn_id)
-        task = self.host.world.spawn(self._live(actor), f"turn {turn_id}")
-        self.tasks[task] = turn_id
-        task.add_done_callback(self._over)
+        self.tasks[self.host.world.spawn(self._live(actor), f"turn {turn_id}")] = turn_id
 
     async def _live(self, actor: Actor) -> None:
+        turn_id = actor.turn_id
         try:
             await actor.run()
         except Exception:
-            log.exception("actor_failed", turn=actor.turn_id)
+            log.exception("actor_failed", turn=turn_id)
             actor.lost = True
         finally:
             if actor.lost:
                 self.host.counters.lost += not actor.parked
-                self.host.watch.ring(actor.turn_id)
-            if self.actors.get(actor.turn_id) is actor:
-                del self.actors[actor.turn_id]
+                self.host.watch.ring(turn_id)
+            if self.actors.get(turn_id) is actor:
+                del self.actors[turn_id]
             for thread in actor.threads:
-                self.threads[thread] = actor.turn_id
+                self.threads[thread] = turn_id
                 thread.add_done_callback(self._thread_over)
-            self.offers.ended(actor.turn_id)
+            self.offers.ended(turn_id)
             if self.poller.left or actor.lost or actor.mailbox.rung:
                 self.ring()
+            self._forget()
+
+    def _forget(self) -> None:
+        """Forget the task that runs: nothing of it is left but its return."""
+        task = asyncio.current_task()
+        assert task is not None
+        del self.tasks[task]
 
     def _over(self, task: asyncio.Task[None]) -> None:
         self.tasks.pop(task, None)

@@ -38,31 +38,31 @@ class Saver(Part, eq=False):
         :raises StoreUnavailable: if the outcome is unknown and the lease may be over, or the store has refused.
         """
         self.releasing = op.mode is not base.Mode.KEEP
-        sent = op
         try:
-            while isinstance(reply := await self._send(sent), base.Behind):
-                self.rewinds += 1
-                self._actor.host.counters.rewinds += 1
-                log.warning("store_went_back", turn=self._actor.turn_id, version=op.version, stored=reply.version)
-                forgotten = self.log.since(reply)
-                if forgotten is None:
-                    break
-                name = persist.save_id(op.token, reply.version, self.rewinds)
-                sent = merged(forgotten, op, reply, children, name)
+            reply = await self._send(op)
+            if isinstance(reply, base.Behind):
+                return await self._repeated(op, reply, children)
         finally:
             self.releasing = False
-        if isinstance(reply, base.Saved):
-            host = self._actor.host
-            if reply.owned:
-                self.log.add(sent)
-            if sent.relay:
-                host.relay.kick(sent.conversation)
-            if sent.confirm and not reply.confirmed:
-                host.counters.note_unconfirmed(host.world, self._actor.turn_id)
+        return op, reply
+
+    async def _repeated(self, op: base.Save, reply: base.Reply, children: Collection[str]) -> tuple[base.Save, base.Reply]:
+        """Send a save once more, with those that the store has forgotten, for as long as these are all here."""
+        sent = op
+        while isinstance(reply, base.Behind):
+            self.rewinds += 1
+            self._actor.host.counters.rewinds += 1
+            log.warning("store_went_back", turn=self._actor.turn_id, version=op.version, stored=reply.version)
+            forgotten = self.log.since(reply)
+            if forgotten is None:
+                break
+            name = persist.save_id(op.token, reply.version, self.rewinds)
+            sent = merged(forgotten, op, reply, children, name)
+            reply = await self._send(sent)
         return sent, reply
 
     async def _send(self, op: base.Save) -> base.Reply:
-        """Send one save until its outcome is known, for as long as the lease is certainly ours.
+        """Send one save until its outcome is known, for as long as the lease is certainly ours, and note what is saved.
 
         The lease counts from before the call that has applied it: the last one, or, where that found the save there, any of them.
         """
@@ -86,6 +86,12 @@ class Saver(Part, eq=False):
                 continue
             if isinstance(reply, base.Saved):
                 self._actor.extend(first if reply.replayed else sent)
+                if reply.owned:
+                    self.log.add(op)
+                if op.relay:
+                    host.relay.kick(op.conversation)
+                if op.confirm and not reply.confirmed:
+                    host.counters.note_unconfirmed(host.world, self._actor.turn_id)
             return reply
 
     async def _rest(self, seconds: float) -> None:

@@ -114,7 +114,7 @@ async def start(node: Node, request: StartRequest) -> str:
     by = node.placement.claim_by() if found.agent is not None and node.execute and node.placement.free > 0 else None
     drafted = partial(
         new_turn,
-        root_id(node.world.token(), request.conversation, request.idempotency_key, node.store.namespace),
+        root_id(node.world.token(16), request.conversation, request.idempotency_key, node.store.namespace),
         found.id,
         found.version,
         message,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
 import threading
@@ -86,21 +87,20 @@ class World:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
-        self._seeded = self.clock.random
+        seeded = self.clock.random
         seed = 0 if self.clock.virtual else int.from_bytes(os.urandom(8))
-        self.spread = (self._seeded or random.Random(seed)).random  # noqa: S311 - spreads load, keeps no secret
+        self.token: Callable[[int], bytes] = os.urandom if seeded is None else seeded.randbytes
+        """Return so many random bytes for an id."""
+        self.spread = (seeded or random.Random(seed)).random  # noqa: S311 - spreads load, keeps no secret
         """Return a number from 0 to 1, to spread what would come at once."""
         self.monotonic = self.clock.monotonic
         self._wall = self.clock.wall
         self._timeouts: Timeouts | None = None
+        self._exact = math.inf if self.clock.virtual else EXACT_SECONDS
 
     def now(self) -> int:
         """Return the wall clock in milliseconds since 1970."""
         return int(self._wall() * 1000)
-
-    def token(self, size: int = 16) -> bytes:
-        """Return random bytes for an id."""
-        return os.urandom(size) if self._seeded is None else self._seeded.randbytes(size)
 
     def timer(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Call back after some seconds."""
@@ -108,7 +108,7 @@ class World:
 
     def limit(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Call back after some seconds, or a little later: for what is nearly always over before."""
-        if self.clock.virtual or seconds < EXACT_SECONDS:
+        if seconds < self._exact:
             return self.clock.call_later(seconds, callback)
         loop, timeouts = asyncio.get_running_loop(), self._timeouts
         if timeouts is None or timeouts.loop is not loop:
