@@ -54,12 +54,17 @@ class Usage(Record, frozen=True, omit_defaults=True):
             msgspec.structs.force_setattr(self, "total_tokens", self.input_tokens + self.output_tokens)
 
     def __add__(self, other: Usage) -> Usage:
+        if self == NOTHING_USED:
+            return other
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.total_tokens + other.total_tokens,
             self.estimated or other.estimated,
         )
+
+
+NOTHING_USED = Usage()
 
 
 class SystemMessage(Record, frozen=True, omit_defaults=True, tag_field="role", tag="system"):

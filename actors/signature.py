@@ -31,9 +31,10 @@ class Binder:
     :param contexts: names of parameters that get the `ToolContext`.
     :param whole: the one parameter that gets all arguments as a dict, if the function wants them so.
     :param names: the only names that the function takes, where the schema does not say so.
+    :param optional: whether the decoder leaves parameters unset that were not given.
     """
 
-    __slots__ = ("_checked", "contexts", "decoder", "names", "parameters", "whole")
+    __slots__ = ("_checked", "_optional", "contexts", "decoder", "names", "parameters", "whole")
 
     def __init__(
         self,
@@ -42,6 +43,8 @@ class Binder:
         contexts: tuple[str, ...],
         whole: str | None = None,
         names: frozenset[str] | None = None,
+        *,
+        optional: bool = False,
     ) -> None:
         self.parameters: Final = parameters
         self.decoder: Final = decoder
@@ -50,6 +53,7 @@ class Binder:
         self.names: Final = names
         # Patterns are matched here first, under a time limit. msgspec then matches them once more, by `re` and without one: a text
         # that `regex` accepts at once, as it does "aaaa…" for "(a+)+b|a", may take `re` for ever.
+        self._optional = optional
         self._checked = decoder is None or b'"pattern"' in msgspec.json.encode(parameters)
 
     def bind(self, tool: str, arguments: Any) -> dict[str, Any]:
@@ -67,17 +71,18 @@ class Binder:
         try:
             raw = msgspec.json.encode(arguments)
             if self.decoder is None:
-                return cast("dict[str, Any]", msgspec.json.decode(raw))
-            bound = self._decode(raw)
+                return msgspec.json.decode(raw)
+            bound = self._decode(self.decoder, raw)
         except msgspec.ValidationError as error:
             raise ArgumentsInvalid(tool, self._faults(arguments) or [self._fault(error)]) from None
         except Exception as error:  # not JSON-like, or a type's own __post_init__ does not like it
             raise ArgumentsInvalid(tool, self._faults(arguments) or [("$", f"cannot be used: {error!r:.200}")]) from error
-        return {name: value for name in bound.__struct_fields__ if (value := getattr(bound, name)) is not msgspec.UNSET}
+        given = msgspec.structs.asdict(bound)
+        return {name: value for name, value in given.items() if value is not msgspec.UNSET} if self._optional else given
 
-    def _decode(self, raw: bytes) -> msgspec.Struct:
+    @staticmethod
+    def _decode(decoder: msgspec.json.Decoder[Any], raw: bytes) -> msgspec.Struct:
         """Decode arguments; a whole number written with a point (5.0) will do where the first look failed."""
-        decoder = cast("msgspec.json.Decoder[Any]", self.decoder)
         try:
             return decoder.decode(raw)
         except msgspec.ValidationError:
@@ -118,7 +123,8 @@ def binder_of(name: str, function: Callable[..., Any]) -> Binder:
     except (TypeError, ValueError) as error:
         raise InvalidDefinition(f"tool {name}: {error}") from None
     described = _described(schema, defaults, inspect.getdoc(_documented(function)))
-    return Binder(check_schema(f"tool {name}: parameters", described), decoder, tuple(contexts))
+    optional = any(default is msgspec.UNSET for _, _, default in fields)
+    return Binder(check_schema(f"tool {name}: parameters", described), decoder, tuple(contexts), optional=optional)
 
 
 def binder_of_schema(name: str, parameters: object, function: Callable[..., Any]) -> Binder:

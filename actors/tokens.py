@@ -13,24 +13,22 @@ MESSAGE_TOKENS = 4
 PART_TOKENS = 500
 
 
-def estimated(message: ChatMessage) -> int:
-    """Return the estimated tokens of a message: a quarter of its UTF-8 bytes, 4 for its frame, 500 for each part."""
+def tokens_of(message: ChatMessage) -> int:
+    """Return the tokens of a message: of a reply what the provider counted, where it did; else an estimate.
+
+    Estimated are a quarter of its UTF-8 bytes, 4 for its frame, 500 for each part.
+    """
     text = message.content
     size = len(text) if text.isascii() else _size(text)
     if isinstance(message, AiMessage):
+        if message.usage is not None and message.usage.output_tokens:
+            return message.usage.output_tokens
         if message.reasoning:
             size += _size(message.reasoning)
         for call in message.tool_calls:
             size += _call_size(call)
     tokens = -(-size // BYTES_PER_TOKEN) + MESSAGE_TOKENS
     return tokens + len(message.parts) * PART_TOKENS if isinstance(message, UserMessage) and message.parts else tokens
-
-
-def tokens_of(message: ChatMessage) -> int:
-    """Return the tokens of a message: of a reply what the provider counted, where it did; else an estimate."""
-    if isinstance(message, AiMessage) and message.usage is not None and message.usage.output_tokens:
-        return message.usage.output_tokens
-    return estimated(message)
 
 
 def total_tokens(messages: Iterable[ChatMessage]) -> int:
@@ -45,7 +43,7 @@ def usage_of(sent: int, reply: AiMessage) -> Usage:
     """
     if reply.usage is not None:
         return reply.usage
-    return Usage(sent, estimated(reply), estimated=True)
+    return Usage(sent, tokens_of(reply), estimated=True)
 
 
 def _size(text: str) -> int:

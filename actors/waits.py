@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections.abc import Mapping
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -175,7 +175,7 @@ class ResumeCommand(Record, frozen=True, kw_only=True, omit_defaults=True):
     def digest(self) -> str:
         """Return a digest of what is asked (not of who asks, nor of the command id)."""
         value = plain_of(self.value) if holds_struct(self.value) else self.value
-        content = (self.type.value, self.arguments, value, self.text, self.force)
+        content = (str(self.type), self.arguments, value, self.text, self.force)
         return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:32]
 
     @classmethod
@@ -300,10 +300,10 @@ def _command(
     wait: Wait,
     command_id: str | None,
     by: str | None,
-    metadata: Mapping[str, object] | None,
+    metadata: Any,
     *,
-    arguments: Mapping[str, object] | None = None,
-    value: object = None,
+    arguments: Any = None,
+    value: Any = None,
     text: str = "",
     force: bool = False,
 ) -> ResumeCommand:
@@ -315,11 +315,11 @@ def _command(
         type=type,
         wait=wait,
         turn_id=turn_id,
-        arguments=cast("JsonObject | None", arguments),
-        value=cast("JsonValue", value),
+        arguments=arguments,
+        value=value,
         text=text,
         force=force,
         command_id=command_id,
         by=by,
-        metadata=cast("JsonObject", {} if metadata is None else metadata),
+        metadata={} if metadata is None else metadata,
     )

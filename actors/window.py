@@ -83,22 +83,24 @@ def turns_of(messages: Iterable[ChatMessage]) -> tuple[list[Turn], bool]:
 
     :return: the turns, and whether there was no such result within them.
     """
-    before: Turn = []
-    turns = [before]
+    turn: Turn = []
+    turns: list[Turn] = []
     pending: set[str] = set()
     sure = True
     for message in messages:
         if isinstance(message, ToolMessage):
             if message.call_id not in pending:
-                sure = sure and len(turns) == 1
+                sure = sure and not turns
                 continue
             pending.discard(message.call_id)
         elif isinstance(message, AiMessage):
-            pending.update(call.id for call in message.tool_calls)
-        elif _opens(message) and not pending:
-            turns.append([])
-        turns[-1].append(message)
-    return (turns[1:], sure) if len(turns) > 1 else ([before] if before else [], sure)
+            if message.tool_calls:
+                pending.update([call.id for call in message.tool_calls])
+        elif not pending and _opens(message):
+            turn = []
+            turns.append(turn)
+        turn.append(message)
+    return turns or ([turn] if turn else []), sure
 
 
 def select(messages: Sequence[ChatMessage], window: ContextWindow) -> Selection:
@@ -106,7 +108,9 @@ def select(messages: Sequence[ChatMessage], window: ContextWindow) -> Selection:
 
     :param messages: a history, or the newest part of one, in which every call has its result.
     """
-    first = next((index for index, message in enumerate(messages) if not isinstance(message, SystemMessage)), len(messages))
+    first = 0
+    while first < len(messages) and isinstance(messages[first], SystemMessage):
+        first += 1
     turns, sure = turns_of(messages[first:])
     turns = turns[-window.max_turns :]
     border = max(0, len(turns) - max(1, window.keep_recent_turns))

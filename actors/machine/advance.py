@@ -19,12 +19,12 @@ def settle(draft: Draft) -> None:
     """Bring a draft to rest: put results into the history, start what may start, and give the turn its status."""
     state = draft.state
     if not state.status.terminal:
-        if state.ending is None and state.calls:
+        if state.calls and state.ending is None:
             if state.plan is not None:
                 planning.advance(draft)
             _flush(draft)
-        if state.ending is None and state.calls:
-            _start_calls(draft)
+            if state.calls and state.ending is None:
+                _start_calls(draft)
         if state.ending is None and not state.calls:
             _model(draft)
         if state.ending is not None:
@@ -272,7 +272,7 @@ def first_wait(draft: Draft) -> OpenWait | None:
 
 def suspended_data(wait: OpenWait) -> JsonObject:
     """Return the data of a TURN_SUSPENDED event."""
-    data: JsonObject = {"suspensionId": wait.id, "suspensionType": wait.type.value}
+    data: JsonObject = {"suspensionId": wait.id, "suspensionType": str(wait.type)}
     if wait.correlation:
         data["correlationId"] = wait.correlation
     if wait.message is not None and wait.type is not SuspensionType.TOOL_APPROVAL:

@@ -51,7 +51,7 @@ def command(draft: Draft, message: Received, asked: ResumeCommand, marks: Marks 
     if refusal is not None:
         return refusal
     receipt = draft.close(found, EFFECTS[asked.type], asked)
-    data: JsonObject = {"commandType": asked.type.value}
+    data: JsonObject = {"commandType": str(asked.type)}
     if found.correlation:
         data["correlationId"] = found.correlation
     if asked.by is not None:
@@ -110,13 +110,14 @@ def _find(draft: Draft, asked: ResumeCommand) -> OpenWait | Refusal:
     waits = draft.state.waits
     if asked.wait is not None:
         found = [wait for wait in waits if wait.id == asked.wait] or [wait for wait in waits if wait.correlation == asked.wait]
-        text = f"no open wait {asked.wait!r} in turn {draft.state.turn_id}"
     else:
         found = [wait for wait in waits if accepts(wait, asked.type)]
         if not found and len(waits) == 1:
             found = waits
-        text = f"{len(found) or 'no'} open waits of turn {draft.state.turn_id} fit {asked.type.value}; name one"
     if len(found) != 1:
+        text = f"no open wait {asked.wait!r} in turn {draft.state.turn_id}"
+        if asked.wait is None:
+            text = f"{len(found) or 'no'} open waits of turn {draft.state.turn_id} fit {asked.type.value}; name one"
         return Refusal("SuspensionMismatch", text, open_waits=tuple(wait.id for wait in waits))
     return found[0]
 

@@ -261,7 +261,7 @@ class Draft(msgspec.Struct, eq=False):
 
 def ended_data(wait: OpenWait, receipt: Receipt) -> JsonObject:
     """Return the data of a WAIT_ENDED event."""
-    data: JsonObject = {"suspensionId": wait.id, "suspensionType": wait.type.value, "effect": receipt.effect.value}
+    data: JsonObject = {"suspensionId": wait.id, "suspensionType": str(wait.type), "effect": str(receipt.effect)}
     if wait.correlation:
         data["correlationId"] = wait.correlation
     if receipt.by is not None:

@@ -62,7 +62,8 @@ def begin(draft: Draft, status: Status) -> None:
             draft.put(msgspec.structs.replace(call, status=CallStatus.DONE, result=text))
     state.question, state.questions = None, []
     stop_model(draft)
-    _cancel_children(draft, status)
+    if state.children:
+        _cancel_children(draft, status)
     for call in list(state.calls):
         if call.status is CallStatus.RUNNING:
             if call.cancellable and call.activation == draft.context.activation:
@@ -109,7 +110,8 @@ def finish(draft: Draft, status: Status, output: JsonValue = None) -> None:
         state.opening, state.recollection = None, None
     for wait in list(state.waits):
         draft.close(wait, Effect.SUPERSEDED)
-    _cancel_children(draft, status)
+    if state.children:
+        _cancel_children(draft, status)
     results, state.calls, state.flushed, state.call_marks = len(state.calls), [], 0, b""
     state.question, state.questions, state.request, state.ending = None, [], None, None
     rest(state, draft.context.now)

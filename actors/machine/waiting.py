@@ -70,9 +70,12 @@ def open_approval(draft: Draft, call: CallRecord, decision: ApprovalDecision, as
         )
     )
     data: JsonObject = {"suspensionId": name, "toolCallId": call.id, "toolName": call.name}
-    for key, value in (("approvalCode", decision.code), ("approvalMessage", decision.message), ("approvalReason", decision.reason)):
-        if value is not None:
-            data[key] = value
+    if decision.code is not None:
+        data["approvalCode"] = decision.code
+    if decision.message is not None:
+        data["approvalMessage"] = decision.message
+    if decision.reason is not None:
+        data["approvalReason"] = decision.reason
     if decision.metadata:
         data["approvalMetadata"] = decision.metadata
     draft.emit(EventType.TOOL_APPROVAL_REQUESTED, data)

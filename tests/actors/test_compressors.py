@@ -23,7 +23,7 @@ from turnhold import (
     compressors,
 )
 from turnhold.actors.compression import check_compressor, checked, compress
-from turnhold.actors.tokens import estimated, tokens_of, usage_of
+from turnhold.actors.tokens import tokens_of, usage_of
 from turnhold.testing import ScriptedModel
 
 TALK = [
@@ -202,9 +202,9 @@ def test_wrong_compressors(build: Any, words: str) -> None:
 
 def test_tokens() -> None:
     """A quarter of the bytes and a frame; of a reply what its provider counted; parts by the piece."""
-    assert estimated(UserMessage("x" * 40)) == 14
-    assert estimated(UserMessage("漢字漢字")) == 7
-    assert estimated(UserMessage("", (Part("image", "data:," + "x" * 9999),))) == 504
+    assert tokens_of(UserMessage("x" * 40)) == 14
+    assert tokens_of(UserMessage("漢字漢字")) == 7
+    assert tokens_of(UserMessage("", (Part("image", "data:," + "x" * 9999),))) == 504
     assert tokens_of(AiMessage("x" * 40)) == 14
     assert tokens_of(AiMessage("x" * 40, usage=Usage(1000, 12))) == 12
     assert usage_of(100, AiMessage("x" * 40)) == Usage(100, 14, estimated=True)
