@@ -50,7 +50,11 @@ def _parts(text: str) -> Iterable[tuple[frozenset[str], str]]:
         yield frozenset(_WORD.findall(found[1])), _plain(part)
 
 
-_PARTS = [part for name in SHARED[1:] for part in _parts(_TEXTS[name])]
+def _shared_parts() -> list[tuple[frozenset[str], str]]:
+    return [part for name in SHARED[1:] for part in _parts(_TEXTS[name])]
+
+
+_PARTS = _shared_parts()
 
 
 def _with_parts(script: str) -> str:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.redis
 
+SOURCES = redis_scripts.Scripts().sources
+
 DEFAULT = settings(
     max_examples=25,
     stateful_step_count=40,
@@ -70,10 +72,16 @@ def test_the_stores_agree_for_long(client: redis.Redis, tmp_path: Path, tally: T
     assert [name for name in wanted.split() if not agreement.COUNTS[name]] == []
 
 
+def put_in(mutant: LuaMutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(redis_scripts._TEXTS, mutant.script, mutant.applied())
+    monkeypatch.setattr(redis_scripts, "_PARTS", redis_scripts._shared_parts())
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_faults_of_scripts_fit(mutant: LuaMutant) -> None:
-    """Their texts stand where they are looked for."""
-    assert mutant.applied()
+def test_the_faults_of_scripts_fit(mutant: LuaMutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their texts stand where they are looked for, and a server is given what stands there instead."""
+    put_in(mutant, monkeypatch)
+    assert redis_scripts.Scripts().sources != SOURCES
 
 
 @pytest.mark.deep
@@ -83,7 +91,7 @@ def test_a_fault_in_a_script_is_found(
     mutant: LuaMutant, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The machine finds each, as often as it looks by default, or a few times more."""
-    monkeypatch.setitem(redis_scripts._TEXTS, mutant.script, mutant.applied())
+    put_in(mutant, monkeypatch)
     search = settings(DEFAULT, max_examples=1500, phases=[Phase.generate], database=None)
     with pytest.raises((Disagreement, redis.ResponseError)):
         run_state_machine_as_test(machine_of(tmp_path, client), settings=search)
