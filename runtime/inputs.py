@@ -78,7 +78,7 @@ def checked_message(name: str, message: M, settings: Settings) -> M:
         raise InvalidDefinition(f"{name} cannot be stored: {error}") from None
     if isinstance(same, UserMessage):
         check_parts(name, same.parts)
-    if isinstance(same, AiMessage):
+    elif isinstance(same, AiMessage):
         for index, call in enumerate(same.tool_calls):
             check_object(f"{name}.tool_calls[{index}].arguments", call.arguments, settings.max_message, 64)
         if same.opaque is not None:

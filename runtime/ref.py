@@ -19,7 +19,7 @@ from ..actors.machine.messages import ChildEnded, DefinitionAccepted, StartChild
 from ..actors.output import Out, Output, Said
 from ..actors.record import JsonValue, Seconds, duration
 from ..actors.turn import Failure, Status
-from ..actors.view import TurnView
+from ..actors.view import TurnView, view_of
 from ..actors.waits import Receipt, ResumeCommand
 from ..store import base, codec
 from . import inputs, views
@@ -322,7 +322,7 @@ class TurnRef(Generic[Out]):
                 rested, subscription.rested = subscription.rested, None
                 subscription.rung = False
                 if rested is not None and views.alone(rested, self._id):
-                    view = views.view_of_rested(rested, node.types)
+                    view = view_of(rested.state, version=rested.version, types=node.types)
                     if done(view, None):
                         return views.typed(view, self._output)
                 elif look_now:

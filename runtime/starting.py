@@ -58,21 +58,17 @@ class Definition(msgspec.Struct, frozen=True):
 async def find_agent(node: Node, agent: Agent | str) -> Agent:
     """Return the agent that is meant. :raises AgentNotFound: if it is not known here."""
     if isinstance(agent, Agent):
-        known = await node.agents.exact(agent.id, agent.version)
-        if known is not agent:
+        if await node.agents.exact(agent.id, agent.version) is not agent:
             raise AgentNotFound(agent.id, agent.version)
-        return _announced(node, agent)
-    if not isinstance(agent, str):
+        found = agent
+    elif isinstance(agent, str):
+        check_text("agent", agent, MAX_ID, empty=False)
+        found = await node.agents.active(agent)
+    else:
         raise InvalidDefinition(f"agent must be an Agent or the id of one, not {type(agent).__name__}")
-    check_text("agent", agent, MAX_ID, empty=False)
-    return _announced(node, await node.agents.active(agent))
-
-
-def _announced(node: Node, agent: Agent) -> Agent:
-    """Return an agent; one that the loader has learned since it was asked the last time is announced now."""
-    if agent.key not in node.agents.known:
+    if found.key not in node.agents.known:  # the loader has learned of it since it was asked the last time
         node.learn_agents()
-    return agent
+    return found
 
 
 async def find_definition(node: Node, agent: Agent | str) -> Definition:

@@ -89,11 +89,6 @@ def alone(rested: Rested, turn_id: str) -> bool:
     return state.turn_id == turn_id and state.parent_turn_id is None and not rested.had_children
 
 
-def view_of_rested(rested: Rested, types: StructTypes) -> TurnView[JsonValue]:
-    """Return the view of a state that was released here."""
-    return view_of(rested.state, version=rested.version, types=types)
-
-
 def typed(view: TurnView[Any], output: Output[Said] | None) -> TurnView[Said]:
     """Return a view with its output as a value of a type; without one it is as JSON has it.
 

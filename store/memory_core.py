@@ -17,6 +17,7 @@ class MemoryCore(MemoryReads):
     def apply(self, op: Op, now: int) -> Reply:
         """Apply one operation at `now`, or at the greatest time seen so far."""
         self.latest = now = max(self.latest, now)
-        self.roused.clear()
+        if self.roused:
+            self.roused.clear()
         reply: Reply = getattr(self, OPERATIONS[type(op)])(op, now)
         return reply

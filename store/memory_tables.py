@@ -35,9 +35,7 @@ class Tree(msgspec.Struct, gc=False):
     """What is kept per root: its turns, receipts by kind and key, replies, the sum of usage."""
 
     turns: list[str] = []
-    command: dict[str, bytes] = {}
-    wait: dict[str, bytes] = {}
-    call: dict[str, bytes] = {}
+    receipts: dict[tuple[ReceiptKey, str], bytes] = {}
     replies: dict[str, bytes] = {}
     usage: tuple[int, int, int, int] = (0, 0, 0, 0)
 
@@ -161,18 +159,16 @@ class MemoryTables(MemoryEntries, Rules[MemoryRecord]):
             self.drop_wait(record, wait_id)
 
     def put_receipt(self, record: MemoryRecord, receipt: base.ReceiptRow) -> None:
-        tree = self._trees[record.root]
-        tree.wait[receipt.wait_id] = receipt.body
+        receipts = self._trees[record.root].receipts
+        receipts["wait", receipt.wait_id] = receipt.body
         if receipt.command_id is not None:
-            tree.command[receipt.command_id] = receipt.body
+            receipts["command", receipt.command_id] = receipt.body
         if receipt.call_key is not None:
-            tree.call[receipt.call_key] = receipt.body
+            receipts["call", receipt.call_key] = receipt.body
 
     def read_receipt(self, root: str, kind: ReceiptKey, key: str) -> bytes | None:
         tree = self._trees.get(root)
-        if tree is None:
-            return None
-        return (tree.command if kind == "command" else tree.wait if kind == "wait" else tree.call).get(key)
+        return None if tree is None else tree.receipts.get((kind, key))
 
     def put_reply(self, record: MemoryRecord, message_id: str, body: bytes, now: int) -> None:
         self._trees[record.root].replies[message_id] = body

@@ -117,9 +117,8 @@ class Rules(EntryRules, Tables[R]):
             return self._saved(record, op, now, owned=record.shows(op.token), replayed=True)
         if not record.shows(op.token):
             return base.Fenced(record.node)
-        messages, events = op.messages.at, op.events.at
-        if record.version != op.version or record.message_count != messages or record.event_count != events:
-            if record.version < op.version or record.message_count < messages or record.event_count < events:
+        if record.version != op.version or record.message_count != op.messages.at or record.event_count != op.events.at:
+            if record.version < op.version or record.message_count < op.messages.at or record.event_count < op.events.at:
                 return base.Behind(record.version, record.message_count, record.event_count)
             return base.Conflict(record.version)
         self._write(record, op, now)

@@ -173,10 +173,9 @@ async def bend(chance: random.Random, kind: str, store: MemoryStore, runtime: Ru
         runtime._node.new_id = lambda: "m"
         store.core._trees[turn.id].replies["m"] = packed(chance, chance.choice(LISTS["outcomes"]))
     else:
-        tree = store.core._trees[turn.id]
-        for receipts in (tree.wait, tree.command):
-            for key in list(receipts):
-                receipts[key] = packed(chance, receipts[key])
+        receipts = store.core._trees[turn.id].receipts
+        for key in [key for key in receipts if key[0] != "call"]:
+            receipts[key] = packed(chance, receipts[key])
 
 
 async def live(chance: random.Random, kind: str, clock: VirtualClock) -> None:

@@ -38,24 +38,24 @@ class Mutant:
 MUTANTS = [
     Mutant(
         "no token check",
-        "        if not record.shows(op.token):\n            return base.Fenced(record.node)\n        messages",
-        "        messages",
+        "        if not record.shows(op.token):\n            return base.Fenced(record.node)\n        if record.version",
+        "        if record.version",
     ),
     Mutant(
         "token without epoch",
-        "if not record.shows(op.token):\n            return base.Fenced(record.node)\n        messages",
-        "if record.activation != op.token.activation:\n            return base.Fenced(record.node)\n        messages",
+        "if not record.shows(op.token):\n            return base.Fenced(record.node)\n        if record.version",
+        "if record.activation != op.token.activation:\n            return base.Fenced(record.node)\n        if record.version",
     ),
     Mutant("no save id", "if record.save_id == op.save_id:", "if False:"),
     Mutant(
         "forked snapshots",
-        "if record.version != op.version or record.message_count != messages or record.event_count != events:",
-        "if record.version < op.version or record.message_count < messages or record.event_count < events:",
+        "if record.version != op.version or record.message_count != op.messages.at or record.event_count != op.events.at:",
+        "if record.version < op.version or record.message_count < op.messages.at or record.event_count < op.events.at:",
     ),
     Mutant(
         "behind taken as current",
-        "if record.version != op.version or record.message_count != messages or record.event_count != events:",
-        "if record.version > op.version or record.message_count > messages or record.event_count > events:",
+        "if record.version != op.version or record.message_count != op.messages.at or record.event_count != op.events.at:",
+        "if record.version > op.version or record.message_count > op.messages.at or record.event_count > op.events.at:",
     ),
     Mutant("release without inbox check", "and not record.unread and record.cancel is None:", "and record.cancel is None:"),
     Mutant("suspend ignores cancel", "and not record.unread and record.cancel is None:", "and not record.unread:"),
