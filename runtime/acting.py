@@ -45,10 +45,10 @@ def act(
                 call = draft.state.call(action.call_id)
                 if call is not None:
                     actor.asking[call.id] = None
-                    tasks.start(actor, effects.ask_policy(actor, call), f"policy {call.id}")
+                    tasks.start(actor, f"policy {call.id}", effects.ask_policy, call)
             case AskMemory():
                 actor.asking[MEMORY] = None
-                tasks.start(actor, memory.recollect(actor), "memory")
+                tasks.start(actor, "memory", memory.recollect)
             case StopModel():
                 if actor.model_task is not None:
                     actor.model_task.cancel()
@@ -65,7 +65,7 @@ def start_model(actor: Actor, action: CallModel) -> None:
     """Send the model request of a draft, saved or about to be."""
     if actor.steps is not None:
         actor.steps.begin()
-    actor.model_task = tasks.start(actor, effects.ask_model(actor, action.iteration, action.failures), "model")
+    actor.model_task = tasks.start(actor, "model", effects.ask_model, action.iteration, action.failures)
 
 
 def _tell_spent(actor: Actor, action: RunTool) -> None:
@@ -90,5 +90,5 @@ def _start_tool(actor: Actor, draft: Draft, action: RunTool, *, flagged: bool, u
     actor.note_started(m.Start(call.id, call.attempt, call.effect))
     if actor.steps is not None:
         actor.steps.begin()
-    tasks.start(actor, attempts.run_tool(actor, call), f"tool {call.id}")
+    tasks.start(actor, f"tool {call.id}", attempts.run_tool, call)
     return None

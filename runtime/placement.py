@@ -175,17 +175,18 @@ class Placement:
 
         It is not waited for longer than a renewal period: the poller waits, too, and nobody renews the turn meanwhile.
         """
-        key = f"{state.agent_id}@{state.agent_version}"
         try:
             agent = await self.agents.exact(state.agent_id, state.agent_version, self._limited)
             delegates = NOBODY if agent is None else await self.agents.delegates(agent, self._limited)
         except BaseException as error:  # a cancellation that the loader let out, too: it would end the poller, or who answers
             if isinstance(error, asyncio.CancelledError) and not stray():
                 raise
+            key = f"{state.agent_id}@{state.agent_version}"
             failures = self.failures[key] = self.failures.get(key, 0) + 1
             log.exception("loader_failed", turn=state.turn_id, agent=key, failures=failures)
             raise LoaderFailed(failures) from error
-        self.failures.pop(key, None)
+        if self.failures:
+            self.failures.pop(f"{state.agent_id}@{state.agent_version}", None)
         return agent, delegates
 
     @contextmanager

@@ -347,7 +347,7 @@ class Runtime:
         actors, counts = placement.actors.values(), node.counters
         return Statistics(
             live_turns=len(actors),
-            effects=sum(len(actor.tasks) for actor in actors),
+            effects=sum(not task.done() for actor in actors for task in actor.tasks),
             threads=len(placement.threads) + sum(len(actor.threads) for actor in actors),
             watched_trees=node.watch.trees,
             home_partitions=len(placement.homes.mine),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, TypeVarTuple
 
 from ..actors.machine.messages import Message
 from .log import log
@@ -13,27 +13,42 @@ from .world import gather
 if TYPE_CHECKING:
     from .actor import Actor
 
+Ts = TypeVarTuple("Ts")
 
-def start(actor: Actor, work: Coroutine[object, object, Message], name: str) -> asyncio.Task[Message]:
-    """Start an effect; its report goes into the mailbox when it has ended. The actor owns the task."""
 
-    def over(task: asyncio.Task[Message]) -> None:
-        del actor.tasks[task]
-        if task is actor.model_task:
-            actor.model_ended()
-        if task.cancelled():
-            return
-        error = task.exception()
-        if error is None:
-            actor.mailbox.tell(task.result())
-        else:
-            log.error("effect_failed", turn=actor.turn_id, exc_info=error)
-            actor.lose()
-
-    task = actor.host.world.spawn(work, f"{name} of {actor.turn_id}")
+def start(
+    actor: Actor, name: str, work: Callable[[Actor, *Ts], Coroutine[object, object, Message]], *arguments: *Ts
+) -> asyncio.Task[None]:
+    """Start an effect, whose report goes into the mailbox. The actor owns the task."""
+    task = actor.host.world.spawn(_reported(actor, work, *arguments), f"{name} of {actor.turn_id}")
     actor.tasks[task] = name
-    task.add_done_callback(over)
     return task
+
+
+async def _reported(actor: Actor, work: Callable[[Actor, *Ts], Coroutine[object, object, Message]], *arguments: *Ts) -> None:
+    """Carry an effect out and report; an effect that fails (each reports what it can foresee) ends the activation."""
+    try:
+        message = await work(actor, *arguments)
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        log.error("effect_failed", turn=actor.turn_id, exc_info=error)
+        actor.lose()
+        if not isinstance(error, Exception):
+            raise
+    else:
+        actor.mailbox.tell(message)
+    finally:
+        _over(actor)
+
+
+def _over(actor: Actor) -> None:
+    """Forget the task that runs: nothing of it is left but its return."""
+    task = asyncio.current_task()
+    assert task is not None
+    del actor.tasks[task]
+    if task is actor.model_task:
+        actor.model_ended()
 
 
 async def stop(actor: Actor) -> None:
