@@ -174,7 +174,7 @@ class ResumeCommand(Record, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def digest(self) -> str:
         """Return a digest of what is asked (not of who asks, nor of the command id)."""
-        value = plain_of(self.value) if holds_struct(self.value) else self.value
+        value = plain_of(self.value) if self.value is not None and holds_struct(self.value) else self.value
         content = (str(self.type), self.arguments, value, self.text, self.force)
         return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:32]
 

@@ -113,11 +113,11 @@ def select(messages: Sequence[ChatMessage], window: ContextWindow) -> Selection:
         first += 1
     turns, sure = turns_of(messages[first:])
     turns = turns[-window.max_turns :]
-    border = max(0, len(turns) - max(1, window.keep_recent_turns))
-    older = turns[:border]
+    kept = max(1, window.keep_recent_turns)
+    older = turns[:-kept]
     if older and window.compact_completed_tool_turns:
         older = [compacted(turn) for turn in older]
-    return Selection(list(messages[:first]), older, turns[border:], sure)
+    return Selection(list(messages[:first]), older, turns[-kept:], sure)
 
 
 def suffices(found: Selection, window: ContextWindow, *, compressed: bool) -> bool:

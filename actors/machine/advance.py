@@ -31,6 +31,7 @@ def settle(draft: Draft) -> None:
             ending.conclude(draft)
         if not state.status.terminal:
             _rest(draft)
+    draft.changed = bool(draft.events or draft.messages or draft.receipts) or draft.took_cancel or state != draft.original
     if draft.changed:
         state.updated_at = draft.context.now
 
@@ -139,7 +140,7 @@ def _start_calls(draft: Draft) -> None:
         for call in pending:
             if not _start(draft, call):
                 return
-        ready = _ready(draft)
+        ready = _ready(draft) if len(pending) < len(draft.state.calls) else []
     _flush(draft)
 
 

@@ -141,7 +141,7 @@ class Draft(msgspec.Struct, eq=False):
     `starting` are children that the save will create; `children` are they, ready to be stored. `asks_tree`: something could start,
     but first a save has to bring back what the tree has used. `too_large`: what the turn came to had no room in a save.
     `running` and `startable` say of a draft at rest whether something of the turn runs in this activation, and, where nothing does,
-    whether an executor would find something to start.
+    whether an executor would find something to start; `changed` whether there is anything to save.
     """
 
     original: TurnState
@@ -167,6 +167,7 @@ class Draft(msgspec.Struct, eq=False):
     too_large: bool = False
     running: bool = False
     startable: bool = False
+    changed: bool = False
 
     def __post_init__(self) -> None:
         state = self.original
@@ -183,11 +184,6 @@ class Draft(msgspec.Struct, eq=False):
     def policy(self) -> ExecutionPolicy:
         """Return the turn's frozen policy."""
         return self.state.policy or DEFAULT_POLICY
-
-    @property
-    def changed(self) -> bool:
-        """Tell whether there is anything to save."""
-        return bool(self.took_cancel or self.events or self.messages or self.receipts) or (self.state != self.original)
 
     def emit(self, type: EventType, data: JsonObject | None = None) -> None:
         """Add an event of the lifecycle."""

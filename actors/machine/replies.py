@@ -27,9 +27,10 @@ def replied(draft: Draft, message: ModelReplied) -> None:
     A reply that nobody waits for any more (the turn is ending, or asked a question) is only counted.
     """
     state, reply = draft.state, message.reply
-    for used in (reply.usage, message.spent):
-        if used is not None:
-            state.usage = state.usage + used
+    if reply.usage is not None:
+        state.usage = state.usage + reply.usage
+    if message.spent is not None:
+        state.usage = state.usage + message.spent
     request = state.request
     if request is None or request.iteration != message.iteration or request.failures != message.failures:
         return
