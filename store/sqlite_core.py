@@ -35,6 +35,7 @@ class SqliteCore(SqliteReads):
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
         self._now = 0
+        self._stored: int | None = None  # the time in the file, where it is known
         self.version = 0  # changes where a transaction has seen that another connection has written
 
     @classmethod
@@ -101,12 +102,13 @@ class SqliteCore(SqliteReads):
         run("BEGIN" if reads else "BEGIN IMMEDIATE")
         roused = len(self.roused)
         try:
-            stored: int = run("SELECT value FROM meta WHERE key = 'now'").fetchone()[0]
             version: int = run("PRAGMA data_version").fetchone()[0]
             if version != self.version:
-                self.version = version
+                self.version, self._stored = version, None
                 self.others_wrote()
-            self._now = now = max(now, stored, self._now)
+            if self._stored is None:
+                self._stored = int(run("SELECT value FROM meta WHERE key = 'now'").fetchone()[0])
+            self._now = now = max(now, self._stored, self._now)
             before = self._connection.total_changes
             replies: list[Reply] = []
             self.look_ahead(ops)
@@ -116,11 +118,13 @@ class SqliteCore(SqliteReads):
                 replies.append(getattr(self, OPERATIONS[type(op)])(op, now))
                 self.next()
             self.flush()
-            if self._connection.total_changes != before and now > stored:
+            if self._connection.total_changes != before and now > self._stored:
                 run("UPDATE meta SET value = ? WHERE key = 'now'", (now,))
+                self._stored = now
             run("COMMIT")
         except BaseException:
             self._connection.rollback()
+            self._stored = None
             del self.roused[roused:]
             self.forget()
             raise

@@ -138,16 +138,17 @@ class SqliteTables(SqliteEntries, Rules[SqliteRecord]):
                 rows.clear()
             self._dirty.clear()
             self._opening.clear()
+            self._next_id = self._next_receipt = 0
         self._records.clear()
         self._touched.clear()
         self._ahead.clear()
         self._absent.clear()
         self._known.clear()
-        self._next_id = self._next_receipt = 0
 
     def others_wrote(self) -> None:
         """Another connection has changed the file: what is known of it may be wrong."""
         self._owned.clear()
+        self._next_id = self._next_receipt = 0
 
     def _update_of(self, changed: tuple[bool, ...]) -> Kind:
         columns = tuple(compress(CHANGING, changed))
@@ -330,7 +331,7 @@ class SqliteTables(SqliteEntries, Rules[SqliteRecord]):
     def put_receipt(self, record: SqliteRecord, receipt: base.ReceiptRow) -> None:
         tree, row = self._tree(record), self._next_receipt
         if not row:
-            row = int(self._read(record.root, "SELECT coalesce(max(id), 0) + 1 FROM receipts", ()).fetchone()[0])
+            row = int(self._run("SELECT coalesce(max(id), 0) + 1 FROM receipts").fetchone()[0])  # none waits to be written
         self._next_receipt = row + 1
         self._put(record, RECEIPTS, (row, tree, receipt.body))
         self._put(record, KEYS, (tree, receipt_key(record.root, "wait", receipt.wait_id), row))

@@ -56,9 +56,9 @@ def cycles(apply: Callable[[Sequence[b.Op]], Sequence[Any]], count: int) -> None
     save(3, b.Mode.END, lambda _: {})
 
 
-@pytest.mark.parametrize(("count", "statements"), [(1, 55), (16, 6)], ids=["alone", "16 at once"])
+@pytest.mark.parametrize(("count", "statements"), [(1, 50), (16, 65)], ids=["alone", "16 at once"])
 def test_a_cycle_on_sqlite(tmp_path: Path, count: int, statements: int) -> None:
-    """Each commit of one turn alone has six statements around what it writes; where many share it, rows share statements."""
+    """Each commit of one turn alone has five statements around what it writes; where many share it, rows share statements."""
     core = SqliteCore.open(tmp_path / "turns.db", synchronous="OFF")
     said: list[str] = []
 
@@ -69,7 +69,7 @@ def test_a_cycle_on_sqlite(tmp_path: Path, count: int, statements: int) -> None:
     cycles(apply, count)
     core.close()
 
-    assert len(said) / count <= statements, Counter(" ".join(text.split()[:3]) for text in said)
+    assert len(said) <= statements, Counter(" ".join(text.split()[:3]) for text in said)
     assert said.count("COMMIT") == 6
 
 
