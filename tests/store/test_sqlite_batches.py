@@ -39,11 +39,11 @@ class Slow(Driver):
             self.now = before
 
 
-def batches(path: Path, seed: int, steps: int) -> int:
-    """Apply what memory was asked to a file, many in a transaction; return how many were the most."""
+def batches(path: Path, seed: int, steps: int, connections: int = 1) -> int:
+    """Apply what memory was asked to a file, many in a transaction, by any of its connections; return how many were the most."""
     driver = Slow(seed)
     driver.run(steps, drain=False)
-    core, pick = SqliteCore.open(path, synchronous="OFF"), random.Random(seed)
+    cores, pick = [SqliteCore.open(path, synchronous="OFF") for _ in range(connections)], random.Random(seed)
     most = 0
     for now, same_time in itertools.groupby(driver.said, lambda said: said[1]):
         group = list(same_time)
@@ -51,10 +51,12 @@ def batches(path: Path, seed: int, steps: int) -> int:
             count = pick.choice((1, 3, 10, 40))
             some, group = group[:count], group[count:]
             most = max(most, len(some))
-            for (op, _, told), reply in zip(some, core.apply_all([op for op, _, _ in some], now), strict=True):
+            replies = pick.choice(cores).apply_all([op for op, _, _ in some], now)
+            for (op, _, told), reply in zip(some, replies, strict=True):
                 assert isinstance(reply, b.Reply), (op, reply)
                 assert same(told, reply), op
-    core.close()
+    for core in cores:
+        core.close()
     return most
 
 
@@ -64,12 +66,18 @@ def test_many_in_one_transaction_are_answered_as_one_by_one(tmp_path: Path, seed
     assert batches(tmp_path / "turns.db", seed, 500) > 9
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_connections_by_turns_are_answered_as_one(tmp_path: Path, seed: int) -> None:
+    """What a connection keeps between its transactions is never older than what another one has written."""
+    assert batches(tmp_path / "turns.db", seed, 500, connections=2) > 9
+
+
 @pytest.mark.deep
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", range(8000, 8040))
 def test_many_in_one_transaction_are_answered_as_one_by_one_for_long(tmp_path: Path, seed: int) -> None:
     """The same, for long."""
-    assert batches(tmp_path / "turns.db", seed, 3000) > 9
+    assert batches(tmp_path / "turns.db", seed, 3000, connections=1 + seed % 2) > 9
 
 
 def test_what_another_connection_writes_is_seen(tmp_path: Path) -> None:
@@ -86,6 +94,16 @@ def test_what_another_connection_writes_is_seen(tmp_path: Path) -> None:
     two.close()
 
     assert late == b.Fenced()
+
+
+def test_the_time_of_another_connection_is_seen(tmp_path: Path) -> None:
+    """No connection falls behind the time that another one has written."""
+    one, two = (SqliteCore.open(tmp_path / "turns.db", synchronous="OFF") for _ in range(2))
+    said = [core.apply(b.Create(new=make.new()), now) for core, now in ((two, 1_000), (one, 5_000), (two, 2_000), (two, 3_000))]
+    one.close()
+    two.close()
+
+    assert said == [b.Created(1_000), b.Created(5_000), b.Created(5_000), b.Created(5_000)]
 
 
 def test_a_transaction_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
