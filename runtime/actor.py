@@ -217,10 +217,10 @@ class Actor(msgspec.Struct, eq=False):
             log.warning("activation_lost", turn=self.turn_id, epoch=self.token.epoch, error=str(error))
         finally:
             self.accepting = False
-            if not self.lost:
-                self.intake.reroute()
             try:
                 if self.tasks or self.steps is not None:
+                    if not self.lost:
+                        self.intake.reroute()
                     await tasks.stop(self)
                 if self.lost:
                     await recover(self)  # before who waits here sends again, and wakes a turn that has forgotten its starts
@@ -313,11 +313,12 @@ class Actor(msgspec.Struct, eq=False):
 
         What changes nothing is saved only to let go of the turn: where nothing runs here, and nothing can be started.
         """
-        answers = self.intake.answers(draft)
-        nothing = not (draft.changed or self.intake.consumed or draft.asks_tree)
+        intake = self.intake
+        answers = draft.answers + intake.broken if intake.broken else draft.answers
+        nothing = not (draft.changed or intake.consumed or draft.asks_tree)
         if nothing and persist.release_of(draft)[0] is base.Mode.KEEP:
             act(self, draft)
-            self.intake.tell(answers)
+            intake.tell(answers)
             return True
         if draft.edited is not None:
             await memory.show_edits(self, draft)
@@ -344,12 +345,12 @@ class Actor(msgspec.Struct, eq=False):
             if not reply.owned:
                 await self.steps.close("released")
         self._shown(draft, owned=reply.owned)
-        self.intake.saved(draft.receipts, reply)
+        intake.saved(draft.receipts, reply)
         if draft.actions:
             flagged, spent = reply.cancel is not None, limits.unaffordable(draft, reply.usage)
             act(self, draft, flagged=flagged, unconfirmed=op.confirm and not reply.confirmed, asked=asked, spent=spent)
         if answers:
-            self.intake.tell(answers)
+            intake.tell(answers)
         if draft.asks_tree:
             self.mailbox.tell(m.TreeKnown())
         if reply.owned:

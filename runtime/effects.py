@@ -12,7 +12,7 @@ import msgspec
 
 from ..actors import errors
 from ..actors.agent import Agent
-from ..actors.chat import AiMessage, ToolCall
+from ..actors.chat import NOTHING_USED, AiMessage, ToolCall
 from ..actors.checks import check_span
 from ..actors.events import EventType
 from ..actors.machine import messages as m
@@ -28,7 +28,6 @@ from . import inputs
 from .around import Tally, reply_of
 from .guard import TimeLimit, failure_of, stray
 from .log import log
-from .recall import NOTHING_SPENT
 from .resolving import ask_resolvers, shown
 from .settings import Settings
 
@@ -50,7 +49,7 @@ async def ask_model(actor: Actor, iteration: int, failures: int) -> m.Message:
         spent = spent + tally.beside(reply)
     elif reply is not None and reply.usage is None:
         spent = spent + usage_of(actor.recall.tokens, reply)
-    return message if spent == NOTHING_SPENT else msgspec.structs.replace(message, spent=spent)
+    return message if spent == NOTHING_USED else msgspec.structs.replace(message, spent=spent)
 
 
 async def _asked(actor: Actor, agent: Agent, iteration: int, failures: int, tally: Tally | None) -> m.ModelReplied | m.ModelFailed:

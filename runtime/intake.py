@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from ..actors.errors import SnapshotCorrupt
 from ..actors.ids import call_key, root_of
 from ..actors.machine import messages as m
-from ..actors.machine.draft import Draft, Outcome, Refusal
+from ..actors.machine.draft import Outcome, Refusal
 from ..actors.waits import Receipt, ResumeCommand
 from ..store import base, codec
 from .errors import Rerouted
@@ -24,13 +24,14 @@ class Intake(Part, eq=False):
     """The side of an actor that faces senders.
 
     `consumed` are the ids of the mail in the batch at hand: they leave the store with the save that carries what they did.
+    `broken` are the answers to mail that cannot be read; the machine hears nothing of that.
     """
 
     consumed: list[str] = []
+    broken: list[tuple[str, Outcome]] = []
     _expected: dict[str, asyncio.Future[Outcome]] = {}
     _mail: list[base.Mail] = []
     _silent: dict[str, None] = {}
-    _broken: list[tuple[str, Outcome]] = []
     _brought: dict[str, m.MailMessage] = {}
     _receipts: dict[str, Receipt] = {}
     _cancel: str | None = None
@@ -114,7 +115,7 @@ class Intake(Part, eq=False):
                 message = self._brought.get(item.message_id) or codec.decode_mail(self._actor.turn_id, item.body)
             except SnapshotCorrupt as error:
                 log.exception("mail_unreadable", turn=self._actor.turn_id, message_id=item.message_id)
-                self._broken.append((item.message_id, Refusal("CommandRefused", str(error))))
+                self.broken.append((item.message_id, Refusal("CommandRefused", str(error))))
                 continue
             if isinstance(message, (m.ChildEnded, m.Rewound)):
                 self._silent[item.message_id] = None
@@ -147,7 +148,7 @@ class Intake(Part, eq=False):
         for message in received:
             answer = answers.get(message.message_id)
             if isinstance(answer, SnapshotCorrupt):
-                self._broken.append((message.message_id, Refusal("CommandRefused", f"its receipt cannot be read: {answer.reason}")))
+                self.broken.append((message.message_id, Refusal("CommandRefused", f"its receipt cannot be read: {answer.reason}")))
             else:
                 known.append(self._with(message, answer))
         return known
@@ -189,11 +190,7 @@ class Intake(Part, eq=False):
     @property
     def pending(self) -> bool:
         """Tell whether there is mail to consume, or an answer to give, without a message for the machine."""
-        return bool(self.consumed or self._broken)
-
-    def answers(self, draft: Draft) -> list[tuple[str, Outcome]]:
-        """Return all answers of a batch."""
-        return draft.answers + self._broken if self._broken else draft.answers
+        return bool(self.consumed or self.broken)
 
     def stored(self, answers: Sequence[tuple[str, Outcome]]) -> Sequence[tuple[str, Outcome]]:
         """Return those answers that are stored: to mail of senders who may look for them, not to the runtime's own."""
@@ -217,7 +214,7 @@ class Intake(Part, eq=False):
 
     def tell(self, answers: Iterable[tuple[str, Outcome]]) -> None:
         """Answer those who wait in this process."""
-        self._broken = []
+        self.broken = []
         for message_id, outcome in answers:
             future = self._expected.pop(message_id, None)
             if future is not None and not future.done():

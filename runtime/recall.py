@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 
 from ..actors.agent import Agent
-from ..actors.chat import CallEdited, ChatMessage, HistoryEntry, SystemMessage, Usage
+from ..actors.chat import NOTHING_USED, CallEdited, ChatMessage, HistoryEntry, SystemMessage, Usage
 from ..actors.compression import CompressionContext, Compressor, compress
 from ..actors.errors import StoreUnavailable
 from ..actors.history import readable
@@ -19,8 +19,6 @@ from ..store import base, codec
 from .guard import TimeLimit, stray
 from .log import log
 from .part import Part
-
-NOTHING_SPENT = Usage()
 
 
 class Recall(Part, eq=False):
@@ -45,7 +43,7 @@ class Recall(Part, eq=False):
     @property
     def spent(self) -> Usage:
         """Return what a compressor has used for the model request under way."""
-        return NOTHING_SPENT if self._asking is None else self._asking.usage
+        return NOTHING_USED if self._asking is None else self._asking.usage
 
     def over(self) -> None:
         """The model request is over, and what was spent for it is counted."""
