@@ -89,6 +89,8 @@ class CallStatus(enum.StrEnum):
 
 
 FINISHED = frozenset({CallStatus.DONE, CallStatus.REJECTED})
+# What every call passes through, by a name of its own: before Python 3.12 `CallStatus.PENDING` is a slow look-up.
+UNDECIDED, PENDING, RUNNING = CallStatus.UNDECIDED, CallStatus.PENDING, CallStatus.RUNNING
 
 
 class Decline(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_defaults=True):

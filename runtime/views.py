@@ -20,6 +20,8 @@ from .watch import Rested
 
 Done: TypeAlias = Callable[[TurnView[JsonValue], "base.Looked | None"], bool]
 
+GOING = (Status.READY, Status.RUNNING)
+
 
 def waits_of(look: base.Looked) -> tuple[Suspension, ...]:
     """Return the answerable waits of a record and of all below it."""
@@ -107,7 +109,7 @@ def settled(view: TurnView[JsonValue], look: base.Looked | None, *, through_retr
     """Tell whether a tree is terminal, or nothing in it runs or can run now."""
     if look is not None and look.runnable_turns:
         return False
-    if look is None and view.status in (Status.READY, Status.RUNNING):
+    if look is None and view.status in GOING:
         return False
     if view.status is Status.READY and view.quarantine is None:  # queued in its conversation: it runs when its time has come
         return False

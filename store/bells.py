@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from . import base
-from .base import Mode, Op, Reply, Save
+from .base import Op, Reply, Save
+from .records import HAND_OFF
 
 Rings: TypeAlias = "tuple[tuple[str, str], ...]"
 
@@ -21,7 +22,7 @@ def rings(op: Op, reply: Reply, roused: Sequence[str] = ()) -> Rings:
 def _save(op: Save, reply: Reply) -> Rings:
     if not isinstance(reply, base.Saved) or reply.replayed:
         return ()
-    later = op.mode is Mode.HAND_OFF or op.wake is not None  # a new wake is news to every poller, not only to the owner's
+    later = op.mode is HAND_OFF or op.wake is not None  # a new wake is news to every poller, not only to the owner's
     if not (op.create or op.deliver or op.cancel or later):
         return (("saved", op.turn),)
     turns = [new.turn for new in op.create] + [turn for turn, _ in op.deliver + op.cancel]

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from ..actors.ids import root_of
 from . import base
-from .base import ClaimBy, Mail, Mode, Op, Reply, Save
+from .base import ClaimBy, Mail, Op, Reply, Save
 from .entries import EntryRules
+from .records import END, HAND_OFF, SUSPEND
 from .tables import R, Tables
 
 BACK_OFF_LIMIT_MS = 60_000
@@ -332,15 +333,15 @@ class Rules(EntryRules, Tables[R]):
     def _settle(self, record: R, op: Save, now: int) -> bool:
         """Do what the mode says with ownership; tell whether the turn is still owned."""
         mode = op.mode
-        if mode is Mode.END:
+        if mode is END:
             self._end(record, op.closing, op.retention_ms, now)
             return False
-        if mode is Mode.HAND_OFF:
+        if mode is HAND_OFF:
             self._release(record, "R")
             self.set_wake(record, now)
             return False
         # whoever posts after this line finds no owner and wakes the turn
-        if mode is Mode.SUSPEND and not record.unread and record.cancel is None:
+        if mode is SUSPEND and not record.unread and record.cancel is None:
             self._release(record, "S")
             self.set_wake(record, op.wake)
             return False

@@ -7,7 +7,7 @@ import msgspec
 from ..chat import AiMessage, ToolMessage, UserMessage
 from ..events import EventType
 from ..record import JsonObject
-from ..turn import FINISHED, WAITING, CallRecord, CallStatus, ModelAttempt, OpenWait, Status, TurnState
+from ..turn import FINISHED, PENDING, RUNNING, UNDECIDED, WAITING, CallRecord, CallStatus, ModelAttempt, OpenWait, Status, TurnState
 from ..used import rest
 from ..waits import Phase, SuspensionType
 from . import children, ending, limits, planning, plans, policy, recall, replies
@@ -46,9 +46,9 @@ def in_flight(draft: Draft) -> bool:
     if not state.calls:
         return False
     for call in state.calls:
-        if call.status is CallStatus.RUNNING and call.activation == context.activation:
+        if call.status is RUNNING and call.activation == context.activation:
             return True
-        if call.status is CallStatus.UNDECIDED and call.id in context.asking:
+        if call.status is UNDECIDED and call.id in context.asking:
             return True
     return any(isinstance(action, AskPolicy) for action in draft.actions)
 
@@ -102,10 +102,10 @@ def _ready(draft: Draft) -> list[CallRecord]:
     for call in calls:
         if call.status in FINISHED:
             continue
-        if call.status is CallStatus.UNDECIDED:
+        if call.status is UNDECIDED:
             if call.id not in draft.context.asking:
                 ready.append(call)
-        elif call.status is CallStatus.PENDING and not blocked and not (call.sequential and (open_before or _busy(calls))):
+        elif call.status is PENDING and not blocked and not (call.sequential and (open_before or _busy(calls))):
             ready.append(call)
         open_before = True
         blocked = blocked or call.sequential
@@ -116,7 +116,7 @@ def _busy(calls: list[CallRecord]) -> bool:
     """Tell whether one of these calls is being carried out: by its function, by a child, or by a plan."""
     for call in calls:
         awaited = call.child is not None or (call.name in plans.NAMES and call.status is CallStatus.AWAITING)
-        if call.status is CallStatus.RUNNING or (awaited and not call.finished):
+        if call.status is RUNNING or (awaited and not call.finished):
             return True
     return False
 
@@ -128,7 +128,7 @@ def _start_calls(draft: Draft) -> None:
     """
     if not draft.context.execute or not (ready := _ready(draft)):
         return
-    new = [call for call in ready if call.status is CallStatus.UNDECIDED]
+    new = [call for call in ready if call.status is UNDECIDED]
     for call in new:
         if planning.handles(draft, call):
             planning.consider(draft, call)
@@ -136,7 +136,7 @@ def _start_calls(draft: Draft) -> None:
             policy.consider(draft, call)
     if new:
         ready = _ready(draft)
-    while pending := [call for call in ready if call.status is CallStatus.PENDING]:
+    while pending := [call for call in ready if call.status is PENDING]:
         for call in pending:
             if not _start(draft, call):
                 return
@@ -170,7 +170,7 @@ def _start(draft: Draft, call: CallRecord) -> bool:
     call = draft.put(
         msgspec.structs.replace(
             call,
-            status=CallStatus.RUNNING,
+            status=RUNNING,
             attempt=call.attempt + 1,
             activation=draft.context.activation,
             counted=True,
