@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Generic, TypeVar
 
+from msgspec.structs import replace
+
 from .carried import NO_TYPES, StructTypes
 from .chat import ToolCall, Usage
 from .errors import TurnNotCompleted
@@ -124,7 +126,7 @@ def metadata_of(wait: OpenWait, call: CallRecord | None) -> JsonObject:
 def suspension_of(state: TurnState, wait: OpenWait) -> Suspension:
     """Return an open wait as its readers see it."""
     record = state.call(wait.correlation)
-    return Suspension(
+    suspension = Suspension(
         id=wait.id,
         type=wait.type,
         turn_id=state.turn_id,
@@ -135,15 +137,17 @@ def suspension_of(state: TurnState, wait: OpenWait) -> Suspension:
         correlation_id=wait.correlation or None,
         call=None if record is None else pending_call(record),
         message=wait.message,
-        form_key=wait.form_key,
-        schema=wait.schema,
         resume_phase=wait.phase,
         assignee=wait.assignee,
         metadata=metadata_of(wait, record),
         created_at=utc(wait.created),
         expires_at=None if wait.expires is None else utc(wait.expires),
-        ancestors=() if state.tree is None else (root_of(state.turn_id), *state.tree.above),
     )
+    if wait.form_key is not None or wait.schema is not None:
+        suspension = replace(suspension, form_key=wait.form_key, schema=wait.schema)
+    if state.tree is not None:
+        suspension = replace(suspension, ancestors=(root_of(state.turn_id), *state.tree.above))
+    return suspension
 
 
 def _ordered(state: TurnState) -> list[OpenWait]:
@@ -174,37 +178,47 @@ def view_of(
     if open_waits is None:
         open_waits = tuple([item for item in suspensions if item.type is not SuspensionType.CHILD_AGENT]) if waits else ()
     total = None if state.below == NOTHING else total_of(state)
-    return TurnView(
+    # what most views lack is added where it is there: a call with more than 15 names takes Python several times as long
+    view: TurnView[JsonValue] = TurnView(
         id=state.turn_id,
         root_turn_id=root_of(state.turn_id),
-        parent_turn_id=state.parent_turn_id,
         agent_id=state.agent_id,
         agent_version=state.agent_version,
-        conversation_id=state.conversation_id,
-        tenant=state.tenant,
         status=state.status,
         phase=state.phase,
-        suspension=suspensions[0] if suspensions else None,
-        suspensions=suspensions,
-        open_waits=open_waits,
-        pending_calls=tuple([pending_call(call) for call in state.calls if not call.finished]) if state.calls else (),
-        final_output=state.final_output,
-        error=None if state.error is None else TurnError(state.error.type, state.error.message),
         usage=state.usage if total is None else Usage(total[0], total[1], total[2], estimated=state.usage.estimated),
         iteration_count=state.iteration_count,
         step_count=state.step_count,
         tool_call_count=state.tool_call_count if total is None else total[3],
         retry_count=state.retry_count,
-        next_runnable_at=_due(waits) if waits else None,
-        budget_exceeded_reason=state.budget_exceeded_reason,
         metadata=types.restored(state.metadata, state.metadata_marks) if state.metadata else {},
-        plan=None if state.plan is None else plan_view(state.plan, open_waits),
-        streaming=state.streaming,
-        cancel_requested=cancel_requested or state.cancel_at > 0,
-        owner=owner,
-        quarantine=quarantine,
         version=version,
         created_at=utc(state.created_at),
         updated_at=utc(state.updated_at),
+    )
+    if state.calls:
+        view = replace(view, pending_calls=tuple([pending_call(call) for call in state.calls if not call.finished]))
+    if suspensions:
+        view = replace(view, suspension=suspensions[0], suspensions=suspensions, next_runnable_at=_due(waits))
+    if open_waits:
+        view = replace(view, open_waits=open_waits)
+    if state.parent_turn_id is not None or state.conversation_id is not None or state.tenant is not None:
+        view = replace(view, parent_turn_id=state.parent_turn_id, conversation_id=state.conversation_id, tenant=state.tenant)
+    if state.status.terminal or state.error is not None or state.budget_exceeded_reason is not None:
+        view = _ended(view, state)
+    if state.plan is not None or owner is not None or quarantine is not None:
+        plan = None if state.plan is None else plan_view(state.plan, open_waits)
+        view = replace(view, plan=plan, owner=owner, quarantine=quarantine)
+    if state.streaming or cancel_requested or state.cancel_at:
+        view = replace(view, streaming=state.streaming, cancel_requested=cancel_requested or state.cancel_at > 0)
+    return view
+
+
+def _ended(view: TurnView[JsonValue], state: TurnState) -> TurnView[JsonValue]:
+    return replace(
+        view,
+        final_output=state.final_output,
+        error=None if state.error is None else TurnError(state.error.type, state.error.message),
+        budget_exceeded_reason=state.budget_exceeded_reason,
         completed_at=utc(state.completed_at) if state.completed_at else None,
     )

@@ -281,27 +281,26 @@ def decode_receipt(turn_id: str, data: bytes) -> Receipt:
 def encode_suspension(suspension: Suspension) -> bytes:
     """Encode an open wait for the indexes."""
     turn, root = turn_of_wait(suspension.id), root_of(suspension.turn_id)
-    wait = StoredWait(
-        id=suspension.id,
-        type=suspension.type,
-        agent=suspension.agent_id,
-        created_at=suspension.created_at,
-        correlation_id=suspension.correlation_id,
-        call=suspension.call,
-        message=suspension.message,
-        metadata=suspension.metadata,
-        assignee=suspension.assignee,
-        expires_at=suspension.expires_at,
-        tenant=suspension.tenant,
-        conversation=suspension.conversation_id,
-        form_key=suspension.form_key,
-        schema=suspension.schema,
-        phase=suspension.resume_phase,
-        ancestors=suspension.ancestors,
-        turn=None if suspension.turn_id == turn else suspension.turn_id,
-        root=None if suspension.root_turn_id == root else suspension.root_turn_id,
+    values = (  # in the order of a StoredWait
+        suspension.id,
+        suspension.type,
+        suspension.agent_id,
+        suspension.created_at,
+        suspension.correlation_id,
+        suspension.call,
+        suspension.message,
+        suspension.metadata,
+        suspension.assignee,
+        suspension.expires_at,
+        suspension.tenant,
+        suspension.conversation_id,
+        suspension.form_key,
+        suspension.schema,
+        suspension.resume_phase,
+        suspension.ancestors,
+        None if suspension.turn_id == turn else suspension.turn_id,
+        None if suspension.root_turn_id == root else suspension.root_turn_id,
     )
-    values = msgspec.structs.astuple(wait)
     usual = [*map(ne, values[::-1], _USUAL), True].index(True)
     return _encode(values[: len(values) - usual])
 
