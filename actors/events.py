@@ -50,6 +50,13 @@ class EventType(enum.StrEnum):
     BUDGET_EXCEEDED = "BUDGET_EXCEEDED"
 
 
+# What every turn passes through, by names of their own: before Python 3.12 `EventType.TURN_STARTED` is a slow look-up.
+TURN_STARTED, TURN_SUSPENDED, TURN_RESUMED = EventType.TURN_STARTED, EventType.TURN_SUSPENDED, EventType.TURN_RESUMED
+STEP_STARTED, STEP_COMPLETED = EventType.STEP_STARTED, EventType.STEP_COMPLETED
+MODEL_STARTED, MODEL_COMPLETED = EventType.MODEL_STARTED, EventType.MODEL_COMPLETED
+TOOL_STARTED, TOOL_COMPLETED = EventType.TOOL_STARTED, EventType.TOOL_COMPLETED
+TOOL_APPROVAL_REQUESTED, WAIT_ENDED = EventType.TOOL_APPROVAL_REQUESTED, EventType.WAIT_ENDED
+
 RawEvent: TypeAlias = tuple[EventType, int, JsonObject, int]
 """An event as it is stored: its type, its time in store milliseconds, its data, and the number of the step it happened in."""
 

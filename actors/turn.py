@@ -66,6 +66,8 @@ class Status(enum.StrEnum):
         return self in BLOCKED
 
 
+# What every turn passes through, by names of their own: before Python 3.12 `Status.READY` is a slow look-up.
+READY, UNDER_WAY, COMPLETED = Status.READY, Status.RUNNING, Status.COMPLETED
 TERMINAL = frozenset(status for status in Status if status.terminal)
 WAITING = {
     SuspensionType.USER_INPUT: Status.WAITING_FOR_USER,
@@ -89,8 +91,9 @@ class CallStatus(enum.StrEnum):
 
 
 FINISHED = frozenset({CallStatus.DONE, CallStatus.REJECTED})
-# What every call passes through, by a name of its own: before Python 3.12 `CallStatus.PENDING` is a slow look-up.
-UNDECIDED, PENDING, RUNNING = CallStatus.UNDECIDED, CallStatus.PENDING, CallStatus.RUNNING
+# What every call passes through, by names of their own, as above.
+UNDECIDED, PENDING, AWAITING = CallStatus.UNDECIDED, CallStatus.PENDING, CallStatus.AWAITING
+RUNNING, DONE = CallStatus.RUNNING, CallStatus.DONE
 
 
 class Decline(msgspec.Struct, gc=False, frozen=True, array_like=True, omit_defaults=True):

@@ -50,6 +50,11 @@ class Phase(enum.StrEnum):
     FINISHED = "FINISHED"
 
 
+# What every approval passes through, by names of their own: before Python 3.12 `Phase.MODEL` is a slow look-up.
+TOOL_APPROVAL = SuspensionType.TOOL_APPROVAL
+AT_MODEL, AT_TOOLS, AT_END = Phase
+
+
 class Suspension(Record, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that a turn waits for.
 

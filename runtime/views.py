@@ -11,7 +11,7 @@ from ..actors.carried import StructTypes
 from ..actors.errors import OutputInvalid, SnapshotCorrupt, SnapshotTooNew
 from ..actors.output import Output, Said
 from ..actors.record import JsonValue, utc
-from ..actors.turn import Failure, Status, TurnState
+from ..actors.turn import READY, Failure, Status, TurnState
 from ..actors.view import Owner, Quarantine, TurnView, view_of
 from ..actors.waits import Phase, Suspension, SuspensionType
 from ..store import base, codec
@@ -111,7 +111,7 @@ def settled(view: TurnView[JsonValue], look: base.Looked | None, *, through_retr
         return False
     if look is None and view.status in GOING:
         return False
-    if view.status is Status.READY and view.quarantine is None:  # queued in its conversation: it runs when its time has come
+    if view.status is READY and view.quarantine is None:  # queued in its conversation: it runs when its time has come
         return False
     if through_retries and view.quarantine is None:
         waits = (*view.open_waits, *view.suspensions)

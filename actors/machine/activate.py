@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ..events import EventType
-from ..turn import CallStatus, Status
+from ..turn import RUNNING, UNDECIDED, Status
 from ..used import rest
 from . import calls, ending, recall
 from .draft import Draft, Noted, Outcome, Park
@@ -38,9 +38,9 @@ def activated(draft: Draft, message: Activated) -> None:
         draft.actions.append(Park(f"{message.crashes} owners were lost while the model was asked"))
         return
     for call in list(state.calls):
-        if call.status is CallStatus.RUNNING and call.activation != context.activation and state.ending is None:
+        if call.status is RUNNING and call.activation != context.activation and state.ending is None:
             calls.lost(draft, call, "the process that ran it is gone")
-        elif call.status is CallStatus.UNDECIDED and message.crashes >= draft.policy.max_crashes and state.ending is None:
+        elif call.status is UNDECIDED and message.crashes >= draft.policy.max_crashes and state.ending is None:
             draft.actions.append(Park(f"{message.crashes} owners were lost while the approval policy was asked about {call.name}"))
             return
 

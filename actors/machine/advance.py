@@ -5,11 +5,25 @@ from __future__ import annotations
 import msgspec
 
 from ..chat import AiMessage, ToolMessage, UserMessage
-from ..events import EventType
+from ..events import MODEL_STARTED, TOOL_STARTED, TURN_SUSPENDED
 from ..record import JsonObject
-from ..turn import FINISHED, PENDING, RUNNING, UNDECIDED, WAITING, CallRecord, CallStatus, ModelAttempt, OpenWait, Status, TurnState
+from ..turn import (
+    AWAITING,
+    FINISHED,
+    PENDING,
+    READY,
+    RUNNING,
+    UNDECIDED,
+    UNDER_WAY,
+    WAITING,
+    CallRecord,
+    ModelAttempt,
+    OpenWait,
+    Status,
+    TurnState,
+)
 from ..used import rest
-from ..waits import Phase, SuspensionType
+from ..waits import AT_MODEL, TOOL_APPROVAL
 from . import children, ending, limits, planning, plans, policy, recall, replies
 from .draft import MEMORY, AskMemory, AskPolicy, CallModel, Draft, RunTool
 from .waiting import open_question
@@ -90,7 +104,7 @@ def _flush(draft: Draft) -> None:
         draft.append(ToolMessage(call.id, call.result or ""))
         state.flushed += 1
     if state.calls:
-        results, state.calls, state.flushed, state.phase = state.flushed, [], 0, Phase.MODEL
+        results, state.calls, state.flushed, state.phase = state.flushed, [], 0, AT_MODEL
         ending.end_step(draft, results)
 
 
@@ -115,7 +129,7 @@ def _ready(draft: Draft) -> list[CallRecord]:
 def _busy(calls: list[CallRecord]) -> bool:
     """Tell whether one of these calls is being carried out: by its function, by a child, or by a plan."""
     for call in calls:
-        awaited = call.child is not None or (call.name in plans.NAMES and call.status is CallStatus.AWAITING)
+        awaited = call.child is not None or (call.name in plans.NAMES and call.status is AWAITING)
         if call.status is RUNNING or (awaited and not call.finished):
             return True
     return False
@@ -181,7 +195,7 @@ def _start(draft: Draft, call: CallRecord) -> bool:
     data: JsonObject = {"toolCallId": call.id, "toolName": call.name}
     if call.attempt > 1:
         data["attempt"] = call.attempt
-    draft.emit(EventType.TOOL_STARTED, data)
+    draft.emit(TOOL_STARTED, data)
     return True
 
 
@@ -239,7 +253,7 @@ def _ask(draft: Draft, request: ModelAttempt) -> None:
     data: JsonObject = {"iteration": request.iteration}
     if request.failures:
         data["attempt"] = request.failures + 1
-    draft.emit(EventType.MODEL_STARTED, data)
+    draft.emit(MODEL_STARTED, data)
 
 
 def _rest(draft: Draft) -> None:
@@ -249,12 +263,12 @@ def _rest(draft: Draft) -> None:
     draft.startable = not running and startable(draft)
     first = None if running or draft.startable else first_wait(draft)
     if first is None:
-        state.status = Status.READY if not state.step_count else Status.RUNNING
+        state.status = UNDER_WAY if state.step_count else READY
     else:
         state.status = WAITING[first.type]
         if state.step_open or draft.original.status is not state.status:
             ending.end_step(draft, state.flushed)
-            draft.emit(EventType.TURN_SUSPENDED, suspended_data(first))
+            draft.emit(TURN_SUSPENDED, suspended_data(first))
     now = draft.context.now
     if running and state.recollection is None:
         state.active_since = state.active_since or now
@@ -276,8 +290,8 @@ def suspended_data(wait: OpenWait) -> JsonObject:
     data: JsonObject = {"suspensionId": wait.id, "suspensionType": str(wait.type)}
     if wait.correlation:
         data["correlationId"] = wait.correlation
-    if wait.message is not None and wait.type is not SuspensionType.TOOL_APPROVAL:
+    if wait.message is not None and wait.type is not TOOL_APPROVAL:
         data["message"] = wait.message
-    if wait.phase is Phase.MODEL:
-        data["resumePhase"] = Phase.MODEL.value
+    if wait.phase is AT_MODEL:
+        data["resumePhase"] = AT_MODEL.value
     return data

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from ..events import EventType
+from ..events import TOOL_COMPLETED, EventType
 from ..record import JsonObject
-from ..turn import CallRecord, CallStatus
+from ..turn import DONE, RUNNING, CallRecord, CallStatus
 from . import ending, limits, texts
 from .draft import Draft
 from .messages import FormAsked, HandOff, NotStarted, ToolFailed, ToolReturned
@@ -18,7 +18,7 @@ MAX_ACTIVE = 1024
 def _running(draft: Draft, call_id: str, attempt: int) -> CallRecord | None:
     """Return the record of an attempt that this activation has running; a late or foreign result finds none."""
     call = draft.state.call(call_id)
-    if call is None or call.status is not CallStatus.RUNNING or call.attempt != attempt:
+    if call is None or call.status is not RUNNING or call.attempt != attempt:
         return None
     return call if call.activation == draft.context.activation else None
 
@@ -32,7 +32,7 @@ def returned(draft: Draft, message: ToolReturned) -> None:
         known = dict.fromkeys((*draft.state.active_tools, *message.activates))
         draft.state.active_tools = tuple(known)[-MAX_ACTIVE:]
     finish(draft, call, message.text)
-    draft.emit(EventType.TOOL_COMPLETED, {"toolCallId": call.id, "toolName": call.name})
+    draft.emit(TOOL_COMPLETED, {"toolCallId": call.id, "toolName": call.name})
 
 
 def finish(draft: Draft, call: CallRecord, result: str) -> None:
@@ -44,7 +44,7 @@ def finished(call: CallRecord, result: str) -> CallRecord:
     """Return a call with its result; what only a running call needs is dropped."""
     return msgspec.structs.replace(
         call,
-        status=CallStatus.DONE,
+        status=DONE,
         result=result,
         forms=None,
         form_marks=None,

@@ -10,7 +10,7 @@ import msgspec
 from .. import ids
 from ..agent import Agent
 from ..chat import UserMessage
-from ..events import EventType
+from ..events import TOOL_COMPLETED, TOOL_STARTED, EventType
 from ..record import JsonObject
 from ..results import result_text
 from ..turn import CallRecord, Failure, Status
@@ -94,7 +94,7 @@ def call(draft: Draft, call: CallRecord, agent: Agent[Any]) -> None:
     )
     call = draft.put(msgspec.structs.replace(call, attempt=call.attempt + 1, counted=True, child=message.child_id))
     open_called(draft, call, message.child_id, agent.id)
-    draft.emit(EventType.TOOL_STARTED, {"toolCallId": call.id, "toolName": call.name})
+    draft.emit(TOOL_STARTED, {"toolCallId": call.id, "toolName": call.name})
     draft.start_child(message, {"toolCallId": call.id})
     return None
 
@@ -127,7 +127,7 @@ def _returned(draft: Draft, call: CallRecord, message: ChildEnded) -> None:
     data: JsonObject = {"toolCallId": call.id, "toolName": call.name, "childTurnId": message.child_id}
     if message.status is Status.COMPLETED:
         draft.put(finished(call, result_text(message.output)))
-        draft.emit(EventType.TOOL_COMPLETED, data)
+        draft.emit(TOOL_COMPLETED, data)
         return
     draft.put(finished(call, texts.child_failed(message)))
     error = message.error or Failure(message.status.value, message.reason or "it did not complete")

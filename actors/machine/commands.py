@@ -9,10 +9,10 @@ import msgspec
 from .. import schema
 from ..carried import Marks
 from ..chat import CallEdited, UserMessage
-from ..events import EventType
+from ..events import TURN_RESUMED, EventType
 from ..record import JsonObject, JsonValue
 from ..results import result_text
-from ..turn import CallRecord, CallStatus, Decline, OpenWait
+from ..turn import PENDING, CallRecord, CallStatus, Decline, OpenWait
 from ..waits import CommandType, Effect, Receipt, ResumeCommand
 from . import calls, planning, texts
 from .draft import Accepted, Draft, Outcome, Refusal
@@ -56,11 +56,12 @@ def command(draft: Draft, message: Received, asked: ResumeCommand, marks: Marks 
         data["correlationId"] = found.correlation
     if asked.by is not None:
         data["by"] = asked.by
-    draft.emit(EventType.TURN_RESUMED, data)
-    if asked.type is CommandType.SUBMIT_FORM:
+    draft.emit(TURN_RESUMED, data)
+    apply = _APPLY.get(asked.type)
+    if apply is None:  # a form
         submit(draft, found, asked.value, marks)
     else:
-        _APPLY[asked.type](draft, found, asked)
+        apply(draft, found, asked)
     return Accepted(receipt)
 
 
@@ -128,12 +129,12 @@ def _check(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> Refusal | None
         kind = wait.type.value + (" with a form" if wait.form_key is not None else "")
         right = " or ".join(each.value for each in CommandType if accepts(wait, each)) or "no command"
         return Refusal("WrongCommand", f"{asked.type.value} does not answer {kind} ({wait.id}); {right} does")
-    if asked.type is CommandType.RETRY and not asked.force and wait.expires is not None and wait.expires > draft.context.now:
+    if wait.expires is not None and asked.type is CommandType.RETRY and not asked.force and wait.expires > draft.context.now:
         return Refusal("RetryNotDue", f"the retry of {wait.id} is not due yet; force tries it now", due=wait.expires)
     faults: list[tuple[str, str]] = []
-    if asked.type is CommandType.SUBMIT_FORM and wait.schema is not None:
+    if wait.schema is not None and asked.type is CommandType.SUBMIT_FORM:
         faults = schema.faults(wait.schema, asked.value)
-    elif asked.type is CommandType.APPROVE_TOOL and asked.arguments is not None:
+    elif asked.arguments is not None and asked.type is CommandType.APPROVE_TOOL:
         call = _of(draft, wait)
         faults = schema.faults(call.parameters or {}, call.unmasked(asked.arguments))
     if faults:
@@ -153,7 +154,7 @@ def _approve(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> None:
     call = msgspec.structs.replace(_of(draft, wait), approved=True)
     arguments = None if asked.arguments is None else call.unmasked(asked.arguments)
     if arguments is None or arguments == call.arguments:
-        draft.put(msgspec.structs.replace(call, status=CallStatus.PENDING, allowed=True, parameters=None))
+        draft.put(msgspec.structs.replace(call, status=PENDING, allowed=True, parameters=None))
         return
     draft.put(
         msgspec.structs.replace(

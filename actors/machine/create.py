@@ -9,7 +9,7 @@ import msgspec
 
 from ..carried import Marks
 from ..chat import ChatMessage, SystemMessage, UserMessage
-from ..events import EventType
+from ..events import TURN_STARTED
 from ..policies import ExecutionPolicy
 from ..record import JsonObject
 from ..turn import Tree, TurnState
@@ -76,7 +76,7 @@ def new_turn(
         recall.open_history(draft, instructions, opening)
     else:
         draft.state.opening = [*opening]
-    draft.emit(EventType.TURN_STARTED)
+    draft.emit(TURN_STARTED)
     settle(draft)
     return draft
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ..agent import Agent
 from ..cards import Card
 from ..chat import AiMessage, CallEdited, HistoryEntry, Usage
-from ..events import EventType, RawEvent
+from ..events import WAIT_ENDED, EventType, RawEvent
 from ..policies import ExecutionPolicy
 from ..record import JsonObject, utc
 from ..tools import Tool
@@ -251,7 +251,7 @@ class Draft(msgspec.Struct, eq=False):
         call = self.state.call(wait.correlation) if cards.shows(self.state, wait) else None
         if call is not None:
             self._show(cards.ended(self.state, wait, call, receipt, command))
-        self.emit(EventType.WAIT_ENDED, ended_data(wait, receipt))
+        self.emit(WAIT_ENDED, ended_data(wait, receipt))
         return receipt
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from ..chat import AiMessage, ToolMessage
-from ..events import EventType
+from ..events import STEP_COMPLETED, EventType
 from ..record import JsonObject, JsonValue
-from ..turn import CallRecord, CallStatus, Failure, Status, TurnState
+from ..turn import COMPLETED, CallRecord, CallStatus, Failure, Status, TurnState
 from ..used import rest
-from ..waits import Effect, Phase, SuspensionType
+from ..waits import AT_END, Effect, SuspensionType
 from . import plans, texts
 from .draft import Draft, Park, StopModel, StopTool
 
@@ -21,6 +21,7 @@ EVENTS = {
     Status.MAX_STEPS_REACHED: EventType.MAX_STEPS_REACHED,
     Status.BUDGET_EXCEEDED: EventType.BUDGET_EXCEEDED,
 }
+FAULTY = frozenset({Status.FAILED, Status.MAX_ITERATIONS_REACHED})
 
 
 SUPERSEDED = "superseded by turn "
@@ -100,9 +101,9 @@ def conclude(draft: Draft) -> None:
 def finish(draft: Draft, status: Status, output: JsonValue = None) -> None:
     """Make the turn terminal."""
     state = draft.state
-    reason = "" if status is Status.COMPLETED else _reason(draft, status)
+    reason = "" if status is COMPLETED else _reason(draft, status)
     plans.close(draft, status, reason)
-    if status is not Status.COMPLETED:
+    if status is not COMPLETED:
         _close_history(draft, reason)
     if state.opening is not None:  # no executor ever came: the history is what was said, and no conversation hears of it
         draft.messages += state.opening
@@ -116,19 +117,19 @@ def finish(draft: Draft, status: Status, output: JsonValue = None) -> None:
     state.question, state.questions, state.request, state.ending = None, [], None, None
     rest(state, draft.context.now)
     state.children, state.arrived = [], []
-    state.status, state.phase, state.final_output = status, Phase.FINISHED, output
-    if status in (Status.FAILED, Status.MAX_ITERATIONS_REACHED):
+    state.status, state.phase, state.final_output = status, AT_END, output
+    if status in FAULTY:
         state.error = state.failing
     state.completed_at = draft.context.now
     end_step(draft, results)
-    draft.emit(EVENTS[status], {} if status is Status.COMPLETED else {"reason": reason})
+    draft.emit(EVENTS[status], {} if status is COMPLETED else {"reason": reason})
 
 
 def end_step(draft: Draft, results: int = 0) -> None:
     """Close the open step, in which so many calls of the reply have got their results by now."""
     if draft.state.step_open:
         draft.state.step_open = False
-        draft.emit(EventType.STEP_COMPLETED, {"toolMessageCount": results} if results else None)
+        draft.emit(STEP_COMPLETED, {"toolMessageCount": results} if results else None)
 
 
 def _cancel_children(draft: Draft, status: Status) -> None:

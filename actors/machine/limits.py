@@ -7,7 +7,7 @@ as they have ended.
 
 from __future__ import annotations
 
-from ..events import EventType
+from ..events import STEP_STARTED
 from ..policies import Budget
 from ..record import Seconds, milliseconds
 from ..turn import NOTHING, Status, TurnState, Used
@@ -112,7 +112,7 @@ def begin_step(draft: Draft) -> bool:
         return False
     state.step_count += 1
     state.step_open = True
-    draft.emit(EventType.STEP_STARTED)
+    draft.emit(STEP_STARTED)
     return True
 
 

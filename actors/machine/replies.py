@@ -9,10 +9,10 @@ import msgspec
 
 from ..chat import ToolCall, UserMessage
 from ..errors import OutputInvalid
-from ..events import EventType
+from ..events import MODEL_COMPLETED, EventType
 from ..record import JsonObject
-from ..turn import CallRecord, Failure, Status, TurnState
-from ..waits import MAX_ID, Phase
+from ..turn import COMPLETED, CallRecord, Failure, Status, TurnState
+from ..waits import AT_TOOLS, MAX_ID
 from . import ending, limits, texts
 from .draft import Draft
 from .messages import ModelFailed, ModelReplied
@@ -40,13 +40,13 @@ def replied(draft: Draft, message: ModelReplied) -> None:
     if reply.tool_calls:
         reply = msgspec.structs.replace(reply, tool_calls=_named(draft, reply.tool_calls))
     data: JsonObject = {"iteration": message.iteration, "text": reply.content, "hasToolCalls": bool(reply.tool_calls)}
-    draft.emit(EventType.MODEL_COMPLETED, data)
+    draft.emit(MODEL_COMPLETED, data)
     draft.append(reply)
     state.calls, state.flushed = [_record(call) for call in reply.tool_calls], 0
     if not limits.check(draft):
         return
     if reply.tool_calls:
-        state.phase = Phase.TOOLS
+        state.phase = AT_TOOLS
     else:
         conclude(draft, reply.content)
 
@@ -65,7 +65,7 @@ def conclude(draft: Draft, text: str) -> None:
         else:
             ending.end_step(draft)
     else:
-        ending.finish(draft, Status.COMPLETED, output)
+        ending.finish(draft, COMPLETED, output)
 
 
 def failed(draft: Draft, message: ModelFailed) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from .. import ids
-from ..events import EventType
+from ..events import TOOL_APPROVAL_REQUESTED, EventType
 from ..forms import FormDefinition
 from ..policies import ApprovalDecision, OnExpiry
 from ..record import JsonObject, JsonValue, Seconds, milliseconds, utc
-from ..turn import CallRecord, CallStatus, OpenWait
-from ..waits import CommandType, Phase, Suspension, SuspensionType
+from ..turn import AWAITING, CallRecord, OpenWait
+from ..waits import TOOL_APPROVAL, CommandType, Phase, Suspension, SuspensionType
 from .draft import Draft
 
 FIRST_BACK_OFF, MOST_BACK_OFF = 1000, 60_000
@@ -40,7 +40,7 @@ def _expiry(draft: Draft, after: Seconds | None) -> int | None:
 
 def _numbered(draft: Draft, call: CallRecord) -> tuple[CallRecord, str]:
     """Number the next wait of a call."""
-    call = msgspec.structs.replace(call, status=CallStatus.AWAITING, waits=call.waits + 1)
+    call = msgspec.structs.replace(call, status=AWAITING, waits=call.waits + 1)
     draft.put(call)
     return call, ids.wait_id(draft.state.turn_id, call.id, call.waits)
 
@@ -59,7 +59,7 @@ def open_approval(draft: Draft, call: CallRecord, decision: ApprovalDecision, as
     draft.open(
         OpenWait(
             id=name,
-            type=SuspensionType.TOOL_APPROVAL,
+            type=TOOL_APPROVAL,
             correlation=call.id,
             created=draft.context.now,
             expires=_expiry(draft, decision.expires_in),
@@ -78,7 +78,7 @@ def open_approval(draft: Draft, call: CallRecord, decision: ApprovalDecision, as
         data["approvalReason"] = decision.reason
     if decision.metadata:
         data["approvalMetadata"] = decision.metadata
-    draft.emit(EventType.TOOL_APPROVAL_REQUESTED, data)
+    draft.emit(TOOL_APPROVAL_REQUESTED, data)
 
 
 def open_form(draft: Draft, call: CallRecord, form: FormDefinition[Any], assignee: str | None = None) -> None:
