@@ -133,8 +133,8 @@ class RedisConnection(RedisMemory):
         data = packed("EVALSHA", self._scripts.digests[name], len(keys), *keys, *args)
         return Question(self.servers.slot(keys[0]), data, script=name, lane=lane, confirm=confirm)
 
-    async def _one(self, script: Script, lane: str = "main", confirm: int = 0) -> Any:
-        return await self.servers.ask_one(self.question(script, lane, confirm))
+    def _one(self, script: Script, lane: str = "main", confirm: int = 0) -> Awaitable[Any]:
+        return self.servers.ask_one(self.question(script, lane, confirm))
 
     async def call(self, op: Op) -> Reply:
         """Apply an operation. :raises StoreUnavailable: if its outcome is not known in time, or the server refuses it."""
@@ -172,18 +172,20 @@ class RedisConnection(RedisMemory):
 
     async def save(self, op: base.Save) -> Reply:
         """Commit a transition, and wait for a replica where that is asked for."""
-        answer, replicas = await self._save(op, [])
+        heirs: list[str] = []
+        while True:
+            script, replicas = redis_pack.save(self.keys, op, heirs), None
+            if op.confirm:
+                answer, replicas = await self._one(script, "confirm", CONFIRM_MS)
+            else:
+                answer = await self._one(script)
+            if answer[0] != b"NEXT":
+                break
+            heirs.append(answer[1].decode())
         reply = self._told(reply_of(op, answer))
         if op.confirm and isinstance(reply, base.Saved) and not (isinstance(replicas, int) and replicas > 0):
             return msgspec.structs.replace(reply, confirmed=False)
         return reply
-
-    async def _save(self, op: base.Save, heirs: list[str]) -> tuple[Any, Any]:
-        script = redis_pack.save(self.keys, op, heirs)
-        found = await self._one(script, "confirm", CONFIRM_MS) if op.confirm else (await self._one(script), None)
-        if found[0][0] != b"NEXT":
-            return found
-        return await self._save(op, [*heirs, found[0][1].decode()])
 
     async def renew(self, op: base.Renew) -> Reply:
         """Extend leases, partition by partition, on a connection of their own."""

@@ -119,7 +119,7 @@ class Servers:
         """Return the answer to one question (see `ask`)."""
         end = self._loop.time() + OPERATION
         answer = await self._put(question)
-        return await self._settled(question, answer, end)
+        return answer if _refusal(answer) is None else await self._settled(question, answer, end)
 
     def _put(self, question: Question) -> asyncio.Future[Any]:
         waiter: asyncio.Future[Any] = self._loop.create_future()
