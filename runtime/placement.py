@@ -88,8 +88,8 @@ class Placement:
             return 0
         return self.host.settings.max_active - len(self.actors) - len(self.claiming) - len(self.threads)
 
-    def claim_by(self) -> base.ClaimBy:
-        """Return this node's wish to own a turn, under a new activation."""
+    def claim_by(self, *, new: bool = False) -> base.ClaimBy:
+        """Return this node's wish to own a turn, under a new activation; of a new one it knows the history."""
         host, settings = self.host, self.host.settings
         return base.ClaimBy(
             activation=host.new_id(),
@@ -97,7 +97,7 @@ class Placement:
             lease_ms=settings.lease,
             agents=self.agents.known if host.execute else None,
             schema=SCHEMA,
-            tail=settings.tail if host.execute else 0,
+            tail=settings.tail if host.execute and not new else 0,
             batch=settings.batch,
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Generic, final
 
 from ..actors.agent import Agent
@@ -91,7 +90,7 @@ class TurnRef(Generic[Out]):
         """
         check_flag("through_retries", through_retries)
         limit = inputs.optional_seconds("timeout", timeout)
-        return await self._until(limit, partial(views.settled, through_retries=through_retries))
+        return await self._until(limit, views.settled_through_retries if through_retries else views.settled)
 
     async def submit(self, command: ResumeCommand, timeout: Seconds = 30) -> Receipt:
         """Deliver an answer and return its receipt, once that is stored; repeated with the same ``command_id`` it is the same one.
@@ -121,7 +120,7 @@ class TurnRef(Generic[Out]):
         inputs.resume_command(command)
         await self._node.commands.submit(self._id, command, 30.0 if limit is None else min(30.0, limit))
         left = None if limit is None else max(0.0, limit - (clock() - start))
-        return await self._until(left, partial(views.settled, through_retries=through_retries))
+        return await self._until(left, views.settled_through_retries if through_retries else views.settled)
 
     async def cancel(self, reason: str | None = None, timeout: Seconds | None = None) -> TurnView[Out]:
         """Cancel the turn and all its children; returns when the tree is terminal. A second time does nothing.

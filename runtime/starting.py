@@ -107,7 +107,7 @@ async def start(node: Node, request: StartRequest) -> str:
     history = inputs.history(request.history, settings)
     metadata, marks = inputs.metadata(node.types, request.metadata, options.metadata)
     found = await find_definition(node, request.agent)
-    by = node.placement.claim_by() if found.agent is not None and node.execute and node.placement.free > 0 else None
+    by = node.placement.claim_by(new=True) if found.agent is not None and node.execute and node.placement.free > 0 else None
     drafted = partial(
         new_turn,
         root_id(node.world.token(16), request.conversation, request.idempotency_key, node.store.namespace),

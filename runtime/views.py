@@ -105,18 +105,22 @@ def typed(view: TurnView[Any], output: Output[Said] | None) -> TurnView[Said]:
     return msgspec.structs.replace(view, final_output=value)
 
 
-def settled(view: TurnView[JsonValue], look: base.Looked | None, *, through_retries: bool) -> bool:
+def settled(view: TurnView[JsonValue], look: base.Looked | None) -> bool:
     """Tell whether a tree is terminal, or nothing in it runs or can run now."""
     if look is not None and look.runnable_turns:
         return False
     if look is None and view.status in GOING:
         return False
-    if view.status is READY and view.quarantine is None:  # queued in its conversation: it runs when its time has come
+    # queued in its conversation: it runs when its time has come
+    return not (view.status is READY and view.quarantine is None)
+
+
+def settled_through_retries(view: TurnView[JsonValue], look: base.Looked | None) -> bool:
+    """Tell whether a tree has settled, and no retry is scheduled in it."""
+    if not settled(view, look):
         return False
-    if through_retries and view.quarantine is None:
-        waits = (*view.open_waits, *view.suspensions)
-        return not any(wait.type is SuspensionType.RETRY for wait in waits)
-    return True
+    waits = () if view.quarantine is not None else (*view.open_waits, *view.suspensions)
+    return not any(wait.type is SuspensionType.RETRY for wait in waits)
 
 
 def tree_terminal(view: TurnView[JsonValue], look: base.Looked | None) -> bool:

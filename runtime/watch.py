@@ -18,6 +18,7 @@ from .hooks import Listener
 from .log import log
 
 MAX_LIVE = 1000
+NOTHING_LIVE: deque[Event] = deque(maxlen=0)
 Progress: TypeAlias = tuple[int, int, str, int]
 
 
@@ -45,7 +46,7 @@ class Subscription(msgspec.Struct, eq=False):
     afar: bool = False
     rung: bool = True
     rested: Rested | None = None
-    live: deque[Event] = msgspec.field(default_factory=lambda: deque(maxlen=MAX_LIVE))
+    live: deque[Event] = NOTHING_LIVE
     waiter: asyncio.Future[None] | None = None
 
     def ring(self) -> None:
@@ -122,6 +123,8 @@ class Watch:
         """
         root = root_of(turn_id)
         subscription = Subscription(turn_id, root, each, live, wide=turn_id != root)
+        if live:
+            subscription.live = deque(maxlen=MAX_LIVE)
         self._trees.setdefault(root, {})[subscription] = None
         return subscription
 
