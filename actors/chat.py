@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, final
 
 import msgspec
 
@@ -106,6 +106,7 @@ class ToolMessage(Record, frozen=True, omit_defaults=True, tag_field="role", tag
     content: str
 
 
+@final
 class CallEdited(Record, frozen=True, omit_defaults=True, tag_field="role", tag="edit"):
     """A history entry that replaces the arguments of an earlier call for all readers; never sent to a model as such."""
 

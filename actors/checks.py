@@ -110,6 +110,8 @@ def check_json(name: str, value: object, limit: int = MAX_DATA, levels: int = 32
 
 def check_object(name: str, value: object, limit: int = MAX_DATA, levels: int = 32) -> bytes:
     """Check that a value is a JSON-like dict, or another mapping with what JSON has. :raises InvalidDefinition: as `check_json`."""
+    if type(value) is dict:
+        return check_json(name, cast("object", value), limit, levels)
     if not isinstance(value, Mapping):
         raise InvalidDefinition(f"{name} must be a dict, not {type(value).__name__}")
     return check_json(name, dict(cast("Mapping[Any, Any]", value)), limit, levels)

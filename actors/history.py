@@ -16,7 +16,7 @@ def readable(entries: Iterable[HistoryEntry]) -> list[ChatMessage]:
     """
     messages: list[ChatMessage] = []
     for entry in entries:
-        if isinstance(entry, CallEdited):
+        if type(entry) is CallEdited:
             _edit(messages, entry)
         else:
             messages.append(entry)

@@ -19,7 +19,7 @@ def tokens_of(message: ChatMessage) -> int:
     Estimated are a quarter of its UTF-8 bytes, 4 for its frame, 500 for each part.
     """
     text = message.content
-    size = len(text) if text.isascii() else _size(text)
+    size, parts = len(text) if text.isascii() else _size(text), 0
     if isinstance(message, AiMessage):
         if message.usage is not None and message.usage.output_tokens:
             return message.usage.output_tokens
@@ -27,8 +27,9 @@ def tokens_of(message: ChatMessage) -> int:
             size += _size(message.reasoning)
         for call in message.tool_calls:
             size += _call_size(call)
-    tokens = -(-size // BYTES_PER_TOKEN) + MESSAGE_TOKENS
-    return tokens + len(message.parts) * PART_TOKENS if isinstance(message, UserMessage) and message.parts else tokens
+    elif isinstance(message, UserMessage):
+        parts = len(message.parts)
+    return -(-size // BYTES_PER_TOKEN) + MESSAGE_TOKENS + parts * PART_TOKENS
 
 
 def total_tokens(messages: Iterable[ChatMessage]) -> int:

@@ -184,7 +184,7 @@ class View:
 
     def add(self, message: ChatMessage) -> None:
         """Append a message to the newest turn; older turns make room, the oldest first."""
-        if isinstance(message, ToolMessage) and message.call_id in self._edits:
+        if self._edits and isinstance(message, ToolMessage) and message.call_id in self._edits:
             message = marked([message], self._edits)[0]
         self._seen.append(message)
         self._fit()

@@ -47,7 +47,7 @@ class Commands:
             command = copy(command)  # its fields are checked; only the new id is not, which is ours
             msgspec.structs.force_setattr(command, "command_id", self._host.new_id())
         marks: Marks = ()
-        if holds_struct(command.value):
+        if command.value is not None and holds_struct(command.value):
             value, marks = self._host.types.plain("data", command.value)
             command = msgspec.structs.replace(command, value=value)
         if command.wait is not None and "/" in command.wait:

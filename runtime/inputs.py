@@ -76,9 +76,7 @@ def checked_message(name: str, message: M, settings: Settings) -> M:
         same = msgspec.msgpack.decode(body, type=type(message))
     except (ValueError, RecursionError) as error:
         raise InvalidDefinition(f"{name} cannot be stored: {error}") from None
-    if isinstance(same, UserMessage):
-        check_parts(name, same.parts)
-    elif isinstance(same, AiMessage):
+    if isinstance(same, AiMessage):
         for index, call in enumerate(same.tool_calls):
             check_object(f"{name}.tool_calls[{index}].arguments", call.arguments, settings.max_message, 64)
         if same.opaque is not None:
@@ -86,6 +84,8 @@ def checked_message(name: str, message: M, settings: Settings) -> M:
         if same.usage is not None:
             for field in ("input_tokens", "output_tokens", "total_tokens"):
                 check_whole(f"{name}.usage.{field}", getattr(same.usage, field), 0, MAX_TOKENS)
+    elif isinstance(same, UserMessage):
+        check_parts(name, same.parts)
     return same
 
 

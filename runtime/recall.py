@@ -63,7 +63,7 @@ class Recall(Part, eq=False):
                 self._part += entries
             return
         for entry in entries:
-            if isinstance(entry, CallEdited):  # what was said before looks different now
+            if type(entry) is CallEdited:  # what was said before looks different now
                 self._part = self._view = None
                 return
             self._view.add(entry)

@@ -20,7 +20,7 @@ def rings(op: Op, reply: Reply, roused: Sequence[str] = ()) -> Rings:
 
 
 def _save(op: Save, reply: Reply) -> Rings:
-    if not isinstance(reply, base.Saved) or reply.replayed:
+    if type(reply) is not base.Saved or reply.replayed:
         return ()
     later = op.mode is HAND_OFF or op.wake is not None  # a new wake is news to every poller, not only to the owner's
     if not (op.create or op.deliver or op.cancel or later):
@@ -32,11 +32,11 @@ def _save(op: Save, reply: Reply) -> Rings:
 
 
 def _create(op: base.Create, reply: Reply) -> Rings:
-    return (("work", op.new.turn),) if isinstance(reply, base.Created) else ()
+    return (("work", op.new.turn),) if type(reply) is base.Created else ()
 
 
 def _deliver(op: base.Deliver | base.Cancel, reply: Reply) -> Rings:
-    return (("work", op.turn),) if isinstance(reply, base.Delivered) else ()
+    return (("work", op.turn),) if type(reply) is base.Delivered else ()
 
 
 def _work(op: base.Abandon | base.Revive, reply: Reply) -> Rings:
