@@ -81,7 +81,7 @@ class SqliteTables(SqliteEntries, Rules[SqliteRecord]):
         self._owned: dict[str, SqliteRecord] = {}  # of turns with an owner, as they were stored last
         self._dirty: set[str] = set()  # roots of trees with rows that are not written yet
         self._opening: set[int] = set()  # rows of turns with waits that are not written yet
-        self._touched: set[str] = set()  # roots of trees in which this transaction has written
+        self._touched: set[str] = set()  # roots of trees in which this transaction has written before
         self._ahead: dict[int, tuple[Any, ...]] = {}  # what deliveries look at, by their addresses
         self._absent: set[str] = set()  # turns that there were not when the transaction began
         self._known: dict[tuple[str, str | None], Any] = {}
@@ -108,6 +108,7 @@ class SqliteTables(SqliteEntries, Rules[SqliteRecord]):
                 rows.clear()
         for changed, rows in changes.items():
             write(self._run, self._updates.get(changed) or self._update_of(changed), rows)
+        self._touched |= self._dirty
         self._dirty.clear()
         self._opening.clear()
 
@@ -167,7 +168,6 @@ class SqliteTables(SqliteEntries, Rules[SqliteRecord]):
     def _put(self, record: SqliteRecord, kind: Kind, row: tuple[Any, ...]) -> None:
         """Let a row wait to be written."""
         self._dirty.add(record.root)
-        self._touched.add(record.root)
         self._rows[kind].append(row)
 
     def _read(self, root: str, query: str, values: tuple[Any, ...]) -> sqlite3.Cursor:
@@ -374,7 +374,7 @@ class SqliteTables(SqliteEntries, Rules[SqliteRecord]):
     def deliver(self, op: base.Deliver, now: int) -> Reply:
         """Put mail into a mailbox."""
         row = self._ahead.pop(id(op), None)
-        if row is not None and root_of(op.turn) not in self._touched:
+        if row is not None and not self._wrote(root_of(op.turn)):
             record = self._records.get(op.turn) or self._owned.get(op.turn) or record_of(row[:BESIDE])
             self._records[op.turn] = record
             *values, waits, wait, snapshot = row[BESIDE:]
@@ -388,6 +388,10 @@ class SqliteTables(SqliteEntries, Rules[SqliteRecord]):
                 record.tail = None  # another claim may want more
                 return reply
         return super().deliver(op, now)
+
+    def _wrote(self, root: str) -> bool:
+        """Tell whether this transaction has written in a tree."""
+        return root in self._dirty or root in self._touched
 
     def open_turn_of(self, conversation: str) -> str | None:
         row = self._run("SELECT turn FROM conversations WHERE conversation = ?", (conversation,)).fetchone()
