@@ -51,7 +51,7 @@ from .watch import Rested
 MOST_STARTS = 1024
 
 
-class Actor(msgspec.Struct, eq=False):
+class Actor(msgspec.Struct, eq=False, gc=False):
     """The live activation of a turn in this process; it owns nothing before it is told when its claim was sent (`extend`).
 
     `parked`: it ended by its own wish, as the turn was put into quarantine. `forgotten`: the store has forgotten what this

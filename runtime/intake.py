@@ -20,7 +20,7 @@ By: TypeAlias = Literal["command", "wait"]
 Known: TypeAlias = tuple[Receipt, By]
 
 
-class Intake(Part, eq=False):
+class Intake(Part, eq=False, gc=False):
     """The side of an actor that faces senders.
 
     `consumed` are the ids of the mail in the batch at hand: they leave the store with the save that carries what they did.

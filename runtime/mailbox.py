@@ -9,7 +9,7 @@ import msgspec
 from ..actors.machine.messages import Message
 
 
-class Mailbox(msgspec.Struct, eq=False):
+class Mailbox(msgspec.Struct, eq=False, gc=False):
     """Messages of one actor, in order of arrival; bounded by what its own effects and waiting senders can put there."""
 
     messages: list[Message] = []

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from .actor import Actor  # noqa: TC004 - a cycle; nobody reads the hints at run time
 
 
-class Part(msgspec.Struct, eq=False):
-    """Something that an actor is made of."""
+class Part(msgspec.Struct, eq=False, gc=False):
+    """Something that an actor is made of. The garbage collector looks at neither: each activation lets go of its parts itself."""
 
     _actor: Actor
 

@@ -21,7 +21,7 @@ from .log import log
 from .part import Part
 
 
-class Recall(Part, eq=False):
+class Recall(Part, eq=False, gc=False):
     """The newest part of a history, and from the first model request on the view of it that a model gets."""
 
     _part: list[HistoryEntry] | None = None

@@ -25,7 +25,7 @@ LOG_SAVES, LOG_BYTES = 256, 256 * 1024
 T = TypeVar("T")
 
 
-class SaveLog(msgspec.Struct, eq=False):
+class SaveLog(msgspec.Struct, eq=False, gc=False):
     """The newest saves of an activation that the store has acknowledged, without their snapshots; bounded in number and bytes."""
 
     _saves: list[base.Save] = []

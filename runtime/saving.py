@@ -18,7 +18,7 @@ from .rewind import SaveLog, merged
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
 
-class Saver(Part, eq=False):
+class Saver(Part, eq=False, gc=False):
     """Sends the saves of one activation, one at a time. `rewinds` counts how often the store was found to have gone back.
 
     `releasing`: a save is under way that may let go of the turn. Whether the lease still stands says nothing then.

@@ -53,7 +53,7 @@ class _Attempt:
         return await asyncio.shield(self.end)
 
 
-class Steps(Part, eq=False):
+class Steps(Part, eq=False, gc=False):
     """The hooks around the steps of one activation, one step after the other; an actor without such hooks has none of this.
 
     The actor owns the hooks' tasks, and awaits their end, within a bound, before it is gone.
