@@ -13,19 +13,20 @@ from .base import Op, Reply
 
 MARK = "~"
 CLAIMS = (base.Create, base.Deliver, base.Cancel)
+KEYLESS = frozenset({base.Save, base.Renew, base.Find})
 NAMELESS = frozenset({base.Saved, base.Claimed, base.Renewed, base.Found})
 
 
 def with_key(op: Op, key: str) -> Op:
     """Return an operation in which the node that claims, or announces itself, is called by its key."""
-    if type(op) is base.Save:
+    if type(op) in KEYLESS:
         return op
-    if isinstance(op, base.Beat):
-        return msgspec.structs.replace(op, node=op.node + MARK + key.rpartition(MARK)[2])
-    if isinstance(op, base.Claim):
-        return msgspec.structs.replace(op, by=msgspec.structs.replace(op.by, node=key))
     if isinstance(op, CLAIMS) and op.claim is not None:
         return msgspec.structs.replace(op, claim=msgspec.structs.replace(op.claim, node=key))
+    if isinstance(op, base.Claim):
+        return msgspec.structs.replace(op, by=msgspec.structs.replace(op.by, node=key))
+    if isinstance(op, base.Beat):
+        return msgspec.structs.replace(op, node=op.node + MARK + key.rpartition(MARK)[2])
     return op
 
 

@@ -44,7 +44,8 @@ class Keys:
 
     def head(self, turn: str, *names: str) -> list[str]:
         """Return the keys that every script begins with, and others of the partition."""
-        return self._heads.get(turn[:2], self._heads["00"]) + self.partition(turn, *names)
+        head = self._heads.get(turn[:2], self._heads["00"])
+        return head + self.partition(turn, *names) if names else [*head]
 
     def tree(self, turn: str, kinds: str) -> list[str]:
         """Return keys of a turn's tree."""

@@ -9,8 +9,8 @@ import msgspec
 
 from ..actors.ids import ROOT_LENGTH, root_of
 from . import base
-from .base import Mail, Mode, NewTurn, Op, Token
-from .records import StoredRow
+from .base import Mail, NewTurn, Op, Token
+from .records import END, StoredRow
 from .redis_keys import Keys
 from .redis_scripts import CODES
 
@@ -122,7 +122,7 @@ def heir_keys(keys: Keys, turn: str, heirs: Sequence[str]) -> list[str]:
 
 def save(keys: Keys, op: base.Save, heirs: Sequence[str] = ()) -> Script:
     """Pack a Save; at the end of a root, who may be next in its conversation has to be named."""
-    turn, messages, events, ends = op.turn, op.messages, op.events, op.mode is Mode.END
+    turn, messages, events, ends = op.turn, op.messages, op.events, op.mode is END
     names = keys.head(turn) + keys.turn(turn)
     names += names[5:6] if len(turn) == ROOT_LENGTH else keys.tree(turn, "t")
     args: list[Arg] = [b"", op.snapshot]

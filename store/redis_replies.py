@@ -61,11 +61,11 @@ def _saved(version: int, now: int, owned: int, mail: list[bytes], cause: bytes |
 
 def reply_of(op: Op, answer: list[Any]) -> Reply:
     """Return what a script answered to an operation."""
-    if isinstance(op, base.Create) and answer[0] in _STARTED:
+    if type(op) is base.Create and answer[0] in _STARTED:
         return _STARTED[answer[0]](op.new.turn)
-    if isinstance(op, base.Find):
+    if type(op) is base.Find:
         return base.Found(tuple(answer))
-    if isinstance(op, base.ReadEvents):
+    if type(op) is base.ReadEvents:
         return _events(answer)
     return _REPLIES[answer[0]](*answer[1:])
 

@@ -18,6 +18,7 @@ from .redis_scripts import Scripts
 PAUSE, LONGEST_PAUSE = 0.05, 0.5
 # What passes by itself, and has changed nothing. TRYAGAIN: a slot is being moved; NOREPLICAS: min-replicas-to-write is not met.
 PASSING = ("TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN", "BUSY", "NOREPLICAS", "UNBLOCKED")
+FAULTS = (Lost, Refusal)
 _log = logging.getLogger("turnhold")
 
 
@@ -250,4 +251,4 @@ class Servers:
 def _refusal(answer: Answer) -> Lost | Refusal | None:
     """Return the error in an answer, also in one that waited for a replica."""
     found: object = cast("tuple[object, object]", answer)[0] if isinstance(answer, tuple) else answer
-    return found if isinstance(found, Lost | Refusal) else None
+    return found if isinstance(found, FAULTS) else None
