@@ -7,7 +7,7 @@ import contextlib
 from . import servers
 from .floors import committed, replayed, stored
 from .harness import Bar, Options, Row, Sample, Variant, folder, interleave, median_rate, rate_row, run
-from .plain_redis import packed, piped
+from .plain_redis import packed, parts_of, piped, pooled
 from .servers import Server
 from .work import Ops, cycles, payloads, recorded
 
@@ -19,6 +19,7 @@ BARS = {
     ("sqlite full", 64): Bar(least=2000, least_of_floor=0.25),
     ("redis", 64): Bar(least=2000, least_of_floor=0.25),
 }
+LIBRARY = "beside: the same commands by redis-py and its pool, 64 at once"
 FLOORS = {name: f"plain SQLite writer, {level}" for name, level in SQLITE.items()} | {"redis": "plain Redis script, same commands"}
 
 
@@ -43,6 +44,8 @@ def measure(options: Options) -> list[Row]:
                 variants |= on_disk(name, level, part, count, width)
             if server is not None:
                 variants |= on_redis(server, ops[: len(part)], count, width)
+                if width == 64:
+                    variants |= by_library(server, ops[: len(part)], count, width)
         wide = {name: 3 for name in variants if name.endswith((" 512", " 4096"))}
         samples = interleave(variants, options.repeats, wide)
     note = f"{trips:g} round trips, {sum(map(len, bodies)) / many / 1024:.1f} KiB a cycle"
@@ -67,6 +70,8 @@ def rows_of(samples: dict[str, list[Sample]], note: str, wire: str) -> list[Row]
             if found := samples.get(f"{store} floor {width}"):
                 about = wire if store == "redis" else ""
                 rows.append(rate_row(TITLE, f"floor: {name}, {width:,} at once", found, "cycles/s", note=about))
+    if found := samples.get(LIBRARY):
+        rows.append(rate_row(TITLE, LIBRARY, found, "cycles/s"))
     return rows
 
 
@@ -90,3 +95,13 @@ def on_redis(server: Server, ops: Ops, count: int, width: int) -> dict[str, Vari
         return run(lambda: piped(server, commands, count, width))
 
     return {f"redis {width}": lambda: run(lambda: cycles(server.fresh(), count, width)), f"redis floor {width}": floor}
+
+
+def by_library(server: Server, ops: Ops, count: int, width: int) -> dict[str, Variant]:
+    commands = [parts_of(op) for op, _ in ops]
+
+    def floor() -> Sample:
+        server.fresh()
+        return run(lambda: pooled(server, commands, count, width))
+
+    return {LIBRARY: floor}

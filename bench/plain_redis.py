@@ -1,7 +1,8 @@
-"""The floor on Redis: the very commands of real cycles, to a script that only puts their arguments into one key.
+"""The floors on Redis: the very commands of real cycles, to a script that only puts their arguments into one key.
 
-The commands of one tick of the loop leave as one write of one connection, as the store sends them; what comes back is read by
-hiredis. There is no runtime, no record, no check, and no error but the end of the bench.
+The lower one: the commands of one tick of the loop leave as one write of one connection, as the store sends them, packed before the
+clock starts; what comes back is read by hiredis. There is no runtime, no record, no check, and no error but the end of the bench.
+Beside it: the same commands by redis-py and its pool, as a program would send them that has no link of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from hashlib import sha1
 from typing import Any, cast
 
 import hiredis
+from redis.asyncio import Redis
 
 from turnhold.store import base, redis_pack
 from turnhold.store.redis_keys import Keys
@@ -28,7 +30,7 @@ def command(*parts: str | bytes | int) -> bytes:
     return cast("bytes", hiredis.pack_command(cast("Any", parts)))
 
 
-def packed(op: base.Op, digest: str | None = None) -> bytes:
+def parts_of(op: base.Op, digest: str | None = None) -> tuple[str | bytes | int, ...]:
     """The command that the store would send for a write, by default to the plain script."""
     keys = Keys("th")
     if isinstance(op, base.Save):
@@ -37,7 +39,12 @@ def packed(op: base.Op, digest: str | None = None) -> bytes:
         _, names, args = redis_pack.create(keys, op)
     else:
         _, names, args = redis_pack.PACKERS[type(op)](keys, op)
-    return command("EVALSHA", digest or DIGEST, len(names), *names, *args)
+    return ("EVALSHA", digest or DIGEST, len(names), *names, *args)
+
+
+def packed(op: base.Op, digest: str | None = None) -> bytes:
+    """The same as it goes over the wire."""
+    return command(*parts_of(op, digest))
 
 
 class Pipe(asyncio.Protocol):
@@ -105,4 +112,21 @@ async def piped(server: Server, commands: Sequence[bytes], count: int, width: in
     await asyncio.gather(*[worker(at * each) for at in range(width)])
     sample = clock.sample(each * width)
     pipe.close()
+    return sample
+
+
+async def pooled(server: Server, commands: Sequence[tuple[str | bytes | int, ...]], count: int, width: int) -> Sample:
+    """The same by redis-py, with as many connections as there are cycles at once."""
+    trips, each = len(commands) // count, count // width
+    client = Redis(host="127.0.0.1", port=server.port, max_connections=width)
+    await client.script_load(SCRIPT)
+    clock = Clock()
+
+    async def worker(first: int) -> None:
+        for at in range(first * trips, (first + each) * trips):
+            assert await client.execute_command(*commands[at]) in (True, b"OK")
+
+    await asyncio.gather(*[worker(at * each) for at in range(width)])
+    sample = clock.sample(each * width)
+    await client.aclose()
     return sample
