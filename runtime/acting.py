@@ -55,7 +55,7 @@ def act(
             case StopTool():
                 actor.stopping[action.call_id] = None
                 for task, name in actor.tasks.items():
-                    if name == f"tool {action.call_id}":
+                    if name == f"tool {action.call_id}" and tasks.begun(task):  # else it finds out when it begins
                         task.cancel()
             case Park():
                 pass

@@ -34,6 +34,7 @@ from ..actors.record import JsonObject
 from ..actors.tools import Tool
 from ..actors.turn import TurnState, Used
 from ..actors.used import minus
+from ..actors.window import View
 from ..store import base, codec
 from . import memory, persist, tasks
 from .acting import act, start_model
@@ -177,10 +178,9 @@ class Actor(msgspec.Struct, eq=False, gc=False):
         self.seen = None
         self.recall.over()
 
-    async def request(self, agent: Agent, iteration: int, failures: int) -> ModelRequest:
-        """Return the model request that the turn's history asks for, as far as the agent's window shows it."""
+    def request(self, agent: Agent, view: View, iteration: int, failures: int) -> ModelRequest:
+        """Return the model request that the turn's history asks for, as far as the agent's window shows it (`view`)."""
         state = self.state
-        view = await self.recall.view(agent)
         offered = plans.definitions(state, agent, self.delegates)
         return ModelRequest(
             messages=view.messages(),
@@ -201,16 +201,20 @@ class Actor(msgspec.Struct, eq=False, gc=False):
 
         A draft that has been `saved` already (of a turn created and claimed in one step) is acted on first.
         """
+        mailbox, intake = self.mailbox, self.intake
         try:
             if self.saved is not None:
                 self._begin(self.saved)
             self._next = next_deadline(self.state, self.host.settings.cancel_grace)
-            mailbox = self.mailbox
             while not self.lost:
                 due = self._next is not None and self._next <= self.host.now()
                 if not (due or mailbox.messages or mailbox.rung):
                     await self.host.world.rest(mailbox.armed(), self._left())
-                elif not await self._round(due=due):
+                    continue
+                batch = await intake.collect(due=due) if due or mailbox.rung or intake.sent else mailbox.take()
+                if self.lost:
+                    break
+                if (batch or intake.pending) and not await self._commit(self._handle(batch), batch):
                     break
         except (LeaseLost, StoreUnavailable) as error:
             self.lost = True
@@ -218,15 +222,20 @@ class Actor(msgspec.Struct, eq=False, gc=False):
         finally:
             self.accepting = False
             try:
-                if self.tasks or self.steps is not None:
-                    if not self.lost:
-                        self.intake.reroute()
-                    await tasks.stop(self)
-                if self.lost:
-                    await recover(self)  # before who waits here sends again, and wakes a turn that has forgotten its starts
+                if self.lost or self.tasks or self.steps is not None:
+                    await self._wind_up()
             finally:
-                self.intake.reroute()
+                intake.reroute()
                 self._let_go()
+
+    async def _wind_up(self) -> None:
+        """End what runs here; where the turn is lost, see to it that no start is forgotten."""
+        if self.tasks or self.steps is not None:
+            if not self.lost:
+                self.intake.reroute()
+            await tasks.stop(self)
+        if self.lost:
+            await recover(self)  # before who waits here sends again, and wakes a turn that has forgotten its starts
 
     def _let_go(self) -> None:
         self.intake.let_go()
@@ -242,22 +251,6 @@ class Actor(msgspec.Struct, eq=False, gc=False):
         if watch.listeners:
             watch.tell_all(persist.first_events(saved))
         act(self, saved)
-
-    async def _round(self, *, due: bool) -> bool:
-        """Take in what has come and save what it changes; tell whether the actor lives on."""
-        batch = await self.intake.collect(due=due)
-        if self.lost:
-            return False
-        if not batch and not self.intake.pending:
-            return True
-        draft = self._handle(batch)
-        for action in draft.actions:
-            if type(action) is Park:
-                await self._park(action)
-                if self._fault is None:  # else the cancel would find what this batch has found
-                    await self._wake_for_cancel()
-                return False
-        return await self._commit(draft, batch)
 
     def _handle(self, batch: list[m.Message]) -> Draft:
         """Let the machine make a draft; what it cannot digest (text that is no Unicode, numbers out of range) fails the turn.
@@ -306,13 +299,16 @@ class Actor(msgspec.Struct, eq=False, gc=False):
         )
 
     async def _commit(self, draft: Draft, batch: list[m.Message]) -> bool:
-        """Save a draft, then act on it.
+        """Save a draft, then act on it; tell whether the actor lives on.
 
         A request to the model changes nothing outside, so it may leave while the save that holds it is under way; its reply waits
         in the mailbox until the save is acknowledged, and dies with this actor if it is not.
 
         What changes nothing is saved only to let go of the turn: where nothing runs here, and nothing can be started.
         """
+        for action in draft.actions:
+            if type(action) is Park:
+                return await self._parked(action)
         intake = self.intake
         answers = draft.answers + intake.broken if intake.broken else draft.answers
         nothing = not (draft.changed or intake.consumed or draft.asks_tree)
@@ -422,6 +418,12 @@ class Actor(msgspec.Struct, eq=False, gc=False):
 
     def _event(self, type: EventType, at: int, data: JsonObject, step: int, sequence: int = 0) -> Event:
         return codec.event_of(codec.source_of(self.state), type, at, data, step, sequence, self.token.epoch)
+
+    async def _parked(self, action: Park) -> bool:
+        await self._park(action)
+        if self._fault is None:  # else the cancel would find what this batch has found
+            await self._wake_for_cancel()
+        return False
 
     async def _park(self, action: Park) -> None:
         self.lost = self.parked = True

@@ -79,12 +79,17 @@ async def run_tool(actor: Actor, call: CallRecord) -> m.Message:
     attempt = call.attempt
     active: list[str] = []
     try:
-        tool = await tool_of(actor, call)
+        if call.id in actor.stopping:
+            raise _NotBegun
+        tool = actor.executor.tool(call.name) or await tool_of(actor, call)
         if tool is None:
             raise errors.ToolError(f"agent {actor.executor.key} has no tool {call.name!r}")
         bound = tool.bind(call.effective)
         context = context_of(actor, call, tool, _reporter(actor, call), active.extend)
-        value = await _value(actor, tool, bound, context, call)
+        if actor.steps is None and not actor.executor.hooks.tool:
+            value = await _invoke(actor, tool, bound, context, call, _seconds_of(tool), _Start())
+        else:
+            value = await _through(actor, tool, bound, context, call)
         text = result_text(value)
         size, limit = len(text.encode()), actor.host.settings.max_message // 2
         if size > limit:
@@ -164,6 +169,10 @@ class _Timeout(Exception):
         self.seconds = seconds
 
 
+def _seconds_of(tool: Tool[..., object]) -> float | None:
+    return None if tool.timeout is None else tool.timeout.total_seconds()
+
+
 class _Start:
     """Whether the function of an attempt has begun, and whether it has ended in another way than by asking for a form."""
 
@@ -173,13 +182,11 @@ class _Start:
         self.begun = self.over = False
 
 
-async def _value(
+async def _through(
     actor: Actor, tool: Tool[..., object], bound: JsonObject, context: ToolContext[object], call: CallRecord
 ) -> object:
-    seconds = None if tool.timeout is None else tool.timeout.total_seconds()
-    if actor.steps is None and not actor.executor.hooks.tool:
-        return await _invoke(actor, tool, bound, context, call, seconds, _Start())
-    start = _Start()
+    """Run a tool within the hooks around it."""
+    seconds, start = _seconds_of(tool), _Start()
     limit = TimeLimit(actor.host.world, seconds)  # it spans the hooks
 
     async def function() -> object:

@@ -40,47 +40,53 @@ async def ask_model(actor: Actor, iteration: int, failures: int) -> m.Message:
 
     :raises StoreUnavailable: if the history could not be read; that is no answer of the model, the activation is lost.
     """
-    agent = actor.executor
+    agent, recall = actor.executor, actor.recall
     tally = Tally() if agent.hooks.model else None
-    message = await _asked(actor, agent, iteration, failures, tally)
-    reply = message.reply if isinstance(message, m.ModelReplied) else None
-    spent = actor.recall.spent
+    reply: AiMessage | None = None
+    message: m.ModelReplied | m.ModelFailed | None
+    try:
+        request = actor.request(agent, await recall.view(agent), iteration, failures)
+    except errors.SnapshotCorrupt as error:
+        message = m.ModelFailed(iteration, failures, failure_of(error))
+    else:
+        limit = TimeLimit(actor.host.world, duration(agent.options.timeout).total_seconds())
+        try:
+            if actor.steps is not None:
+                await actor.steps.entered()
+            if agent.tool_groups:
+                request = await shown(actor, request)
+            answer = _answer(actor, agent, request) if tally is None else _through(actor, agent, request, tally)
+            reply = _checked(await answer, actor.host.settings)
+            message = m.ModelReplied(iteration, failures, reply)
+        except (
+            BaseException
+        ) as error:  # a SystemExit of a task would also be raised into the loop, a FormRequired lose the activation
+            message = _failed(agent, limit, iteration, failures, error)
+            if message is None:
+                raise
+        finally:
+            limit.stop()
+    spent = recall.spent
     if tally is not None:
         spent = spent + tally.beside(reply)
     elif reply is not None and reply.usage is None:
-        spent = spent + usage_of(actor.recall.tokens, reply)
+        spent = spent + usage_of(recall.tokens, reply)
     return message if spent == NOTHING_USED else msgspec.structs.replace(message, spent=spent)
 
 
-async def _asked(actor: Actor, agent: Agent, iteration: int, failures: int, tally: Tally | None) -> m.ModelReplied | m.ModelFailed:
-    try:
-        request = await actor.request(agent, iteration, failures)
-    except errors.SnapshotCorrupt as error:
-        return m.ModelFailed(iteration, failures, failure_of(error))
-    limit = TimeLimit(actor.host.world, duration(agent.options.timeout).total_seconds())
-    try:
-        if actor.steps is not None:
-            await actor.steps.entered()
-        if agent.tool_groups:
-            request = await shown(actor, request)
-        reply = await (_answer(actor, agent, request) if tally is None else _through(actor, agent, request, tally))
-        return m.ModelReplied(iteration, failures, _checked(reply, actor.host.settings))
-    except asyncio.CancelledError as error:
+def _failed(agent: Agent, limit: TimeLimit, iteration: int, failures: int, error: BaseException) -> m.ModelFailed | None:
+    """Say what an exception that left a model means: nothing where it cancels the request."""
+    if isinstance(error, asyncio.CancelledError):
         if limit.caught():
             late = errors.ModelTimeout(f"the model did not answer within {agent.options.timeout}")
             return m.ModelFailed(iteration, failures, failure_of(late), retryable=True)
         if not stray():
-            raise
-        return m.ModelFailed(iteration, failures, failure_of(error))
-    except errors.RetryableModelError as error:
-        return m.ModelFailed(iteration, failures, failure_of(error), retryable=True, retry_after=_wish(error.retry_after))
-    except errors.ModelError as error:
-        return m.ModelFailed(iteration, failures, failure_of(error))
-    except BaseException as error:  # a SystemExit of a task would also be raised into the loop, a FormRequired lose the activation
-        retryable = isinstance(error, TimeoutError | ConnectionError)
-        return m.ModelFailed(iteration, failures, failure_of(error), retryable=retryable)
-    finally:
-        limit.stop()
+            return None
+    found = failure_of(error)
+    if isinstance(error, errors.RetryableModelError):
+        return m.ModelFailed(iteration, failures, found, retryable=True, retry_after=_wish(error.retry_after))
+    retryable = isinstance(error, TimeoutError | ConnectionError) and not isinstance(error, errors.ModelError)
+    return m.ModelFailed(iteration, failures, found, retryable=retryable)
 
 
 def _wish(seconds: object) -> int:
@@ -113,10 +119,14 @@ async def _through(actor: Actor, agent: Agent, request: ModelRequest, tally: Tal
     return await reply_of(actor, request, tally, ask)
 
 
-async def _answer(actor: Actor, agent: Agent, request: ModelRequest) -> AiMessage:
+def _answer(actor: Actor, agent: Agent, request: ModelRequest) -> Awaitable[AiMessage]:
     model = agent.model_for(request.messages)
     if not actor.state.streaming or not isinstance(model, StreamingChatModel):
-        return await model.complete(request)
+        return model.complete(request)
+    return _streamed(actor, model, request)
+
+
+async def _streamed(actor: Actor, model: StreamingChatModel, request: ModelRequest) -> AiMessage:
     whole = Accumulator()
     shown = False
     tag: JsonObject = {"iteration": request.iteration, "attempt": request.attempt}

@@ -57,8 +57,15 @@ class Intake(Part, eq=False, gc=False):
         if self._mail or self._cancel is not None:
             self._actor.mailbox.ring()
 
+    @property
+    def sent(self) -> bool:
+        """Tell whether anybody has sent something: who sends from within this process waits for an answer."""
+        return bool(self._mail or self._expected or self._cancel is not None)
+
     async def collect(self, *, due: bool) -> list[m.Message]:
         """Return the next batch, in the order in which it is to be taken; `due`: a deadline of the turn has come.
+
+        Where none has come, nobody has rung and nothing was `sent`, that is what the mailbox has, as it is.
 
         Deadlines are due only behind the mail that was delivered before them, so all of the store's mail is read first.
         """
@@ -69,12 +76,9 @@ class Intake(Part, eq=False, gc=False):
                 await self._read(1 << 30)
             elif not self._mail and self._cancel is None:
                 await self._read(self._actor.host.settings.batch)
-        taken = mailbox.take()
-        if not (due or self._mail or self._cancel is not None or self._expected):
-            return taken  # what is `Received` in this process has somebody who waits for its answer
         received: list[m.Received] = []
         batch: list[m.Message] = []
-        for message in taken:
+        for message in mailbox.take():
             if isinstance(message, m.Received):
                 received.append(message)
             else:

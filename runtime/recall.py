@@ -14,7 +14,7 @@ from ..actors.compression import CompressionContext, Compressor, compress
 from ..actors.errors import StoreUnavailable
 from ..actors.history import readable
 from ..actors.record import duration
-from ..actors.window import Selection, View, select, suffices
+from ..actors.window import View, select, suffices
 from ..store import base, codec
 from .guard import TimeLimit, stray
 from .log import log
@@ -74,21 +74,15 @@ class Recall(Part, eq=False, gc=False):
         :raises StoreUnavailable: if the history could not be read, or the store has gone back behind what it had acknowledged.
         :raises SnapshotCorrupt: if an entry cannot be read.
         """
-        if self._view is None:
-            found = await self._selected(agent)
-            compressed = None if agent.compressor is None else await self._shorter(agent, agent.compressor, found.compressible)
-            self._view, self._part = View(found, agent.window, compressed), None
-        return self._view
-
-    async def _selected(self, agent: Agent) -> Selection:
-        """Read backwards, each time as much again, until what lies before would not be seen."""
-        window, compressed = agent.window, agent.compressor is not None
+        if self._view is not None:
+            return self._view
+        window, compressor = agent.window, agent.compressor
         count = self._actor.state.message_count
         part, first = (self._part, self._first) if self._part is not None else ([], count)
         size = 0
-        while True:
+        while True:  # backwards, each time as much again, until what lies before would not be seen
             found = select(readable(part), window)
-            if first == 0 or suffices(found, window, compressed=compressed):
+            if first == 0 or suffices(found, window, compressed=compressor is not None):
                 break
             size = 2 * size or max(len(part), self._actor.host.settings.tail)
             start = max(0, first - size)
@@ -98,7 +92,9 @@ class Recall(Part, eq=False, gc=False):
         if first:
             head = readable(await self._read(0, 1))
             found.system[:0] = [message for message in head if isinstance(message, SystemMessage)]
-        return found
+        compressed = None if compressor is None else await self._shorter(agent, compressor, found.compressible)
+        self._view, self._part = View(found, window, compressed), None
+        return self._view
 
     async def _read(self, start: int, end: int) -> list[HistoryEntry]:
         actor = self._actor

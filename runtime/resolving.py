@@ -63,11 +63,11 @@ async def ask_resolvers(actor: Actor, call: CallRecord) -> m.Message:
 
 
 async def tool_of(actor: Actor, call: CallRecord) -> Tool[..., object] | None:
-    """Return the tool that a call is to run, asking again what another process has been told.
+    """Return the tool of a call that is none of the agent's own, asking again what another process has been told.
 
     :raises ResolverFailed: if that could not be found out.
     """
-    tool = actor.executor.tool(call.name) or actor.resolved.get(call.id)
+    tool = actor.resolved.get(call.id)
     if tool is not None or not actor.executor.hooks.resolvers or call.id in actor.resolved:
         return tool
     try:

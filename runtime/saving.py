@@ -32,67 +32,71 @@ class Saver(Part, eq=False, gc=False):
     async def save(self, op: base.Save, children: Collection[str]) -> tuple[base.Save, base.Reply]:
         """Return the save that the store has decided about, and its reply; only a `Saved` has changed anything.
 
-        Behind means that the token still holds but saves were forgotten: they are sent again with this one, as one save.
+        A save is sent until its outcome is known, for as long as the lease is certainly ours. Behind means that the token still
+        holds but saves were forgotten: they are sent again with this one, as one save, for as long as these are all here.
 
         :param children: the turn's open children, as `op` has them.
         :raises StoreUnavailable: if the outcome is unknown and the lease may be over, or the store has refused.
         """
-        self.releasing = op.mode is not base.Mode.KEEP
-        try:
-            reply = await self._send(op)
-            if isinstance(reply, base.Behind):
-                return await self._repeated(op, reply, children)
-        finally:
-            self.releasing = False
-        return op, reply
-
-    async def _repeated(self, op: base.Save, reply: base.Reply, children: Collection[str]) -> tuple[base.Save, base.Reply]:
-        """Send a save once more, with those that the store has forgotten, for as long as these are all here."""
-        sent = op
-        while isinstance(reply, base.Behind):
-            self.rewinds += 1
-            self._actor.host.counters.rewinds += 1
-            log.warning("store_went_back", turn=self._actor.turn_id, version=op.version, stored=reply.version)
-            forgotten = self.log.since(reply)
-            if forgotten is None:
-                break
-            name = persist.save_id(op.token, reply.version, self.rewinds)
-            sent = merged(forgotten, op, reply, children, name)
-            reply = await self._send(sent)
-        return sent, reply
-
-    async def _send(self, op: base.Save) -> base.Reply:
-        """Send one save until its outcome is known, for as long as the lease is certainly ours, and note what is saved.
-
-        The lease counts from before the call that has applied it: the last one, or, where that found the save there, any of them.
-        """
         host = self._actor.host
+        self.releasing = op.mode is not base.Mode.KEEP
+        carrier = op
         first = sent = host.world.monotonic()
         pause = FIRST_PAUSE
-        while True:
-            try:
-                reply = await host.call(op)
-            except Crashed:
-                raise
-            except StoreUnavailable as error:
-                if error.refused:
-                    log.exception("store_refused", turn=self._actor.turn_id, version=op.version)
+        try:
+            while True:
+                try:
+                    reply = await host.call(carrier)
+                except Crashed:
                     raise
-                await self._rest(pause * (0.5 + 0.5 * host.world.spread()))
-                if not self._actor.owns():
-                    raise
-                pause = min(2 * pause, LONGEST_PAUSE)
-                sent = host.world.monotonic()
-                continue
-            if isinstance(reply, base.Saved):
-                self._actor.extend(first if reply.replayed else sent)
-                if reply.owned:
-                    self.log.add(op)
-                if op.relay:
-                    host.relay.kick(op.conversation)
-                if op.confirm and not reply.confirmed:
-                    host.counters.note_unconfirmed(host.world, self._actor.turn_id)
-            return reply
+                except StoreUnavailable as error:
+                    if not await self._again(error, carrier, pause):
+                        raise
+                    pause = min(2 * pause, LONGEST_PAUSE)
+                    sent = host.world.monotonic()
+                    continue
+                if type(reply) is base.Saved:
+                    self._note(carrier, reply, first if reply.replayed else sent)
+                elif type(reply) is base.Behind and (again := self._with_forgotten(op, reply, children)) is not None:
+                    carrier = again
+                    first = sent = host.world.monotonic()
+                    pause = FIRST_PAUSE
+                    continue
+                return carrier, reply
+        finally:
+            self.releasing = False
+
+    def _note(self, op: base.Save, reply: base.Saved, sent: float) -> None:
+        """Note what is saved. The lease counts from before the call that has applied it.
+
+        :param sent: the last call's time, or, where that found the save there, the first one's: any of them may have applied it.
+        """
+        host = self._actor.host
+        self._actor.extend(sent)
+        if reply.owned:
+            self.log.add(op)
+        if op.relay:
+            host.relay.kick(op.conversation)
+        if op.confirm and not reply.confirmed:
+            host.counters.note_unconfirmed(host.world, self._actor.turn_id)
+
+    def _with_forgotten(self, op: base.Save, behind: base.Behind, children: Collection[str]) -> base.Save | None:
+        """Return a save together with those that the store has forgotten; `None` where these are not all here."""
+        self.rewinds += 1
+        self._actor.host.counters.rewinds += 1
+        log.warning("store_went_back", turn=self._actor.turn_id, version=op.version, stored=behind.version)
+        forgotten = self.log.since(behind)
+        if forgotten is None:
+            return None
+        return merged(forgotten, op, behind, children, persist.save_id(op.token, behind.version, self.rewinds))
+
+    async def _again(self, error: StoreUnavailable, op: base.Save, pause: float) -> bool:
+        """Rest after an outcome that is unknown; tell whether the save may be sent again."""
+        if error.refused:
+            log.exception("store_refused", turn=self._actor.turn_id, version=op.version)
+            return False
+        await self._rest(pause * (0.5 + 0.5 * self._actor.host.world.spread()))
+        return self._actor.owns()
 
     async def _rest(self, seconds: float) -> None:
         if self._actor.owns():

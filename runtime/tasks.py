@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Coroutine
+from types import CoroutineType
 from typing import TYPE_CHECKING, TypeVarTuple
 
 from ..actors.machine.messages import Message
@@ -49,6 +51,12 @@ def _over(actor: Actor) -> None:
     del actor.tasks[task]
     if task is actor.model_task:
         actor.model_ended()
+
+
+def begun(task: asyncio.Task[None]) -> bool:
+    """Tell whether a task has taken its first step: one that is cancelled before that takes none, and reports nothing."""
+    work = task.get_coro()
+    return not (isinstance(work, CoroutineType) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED)
 
 
 async def stop(actor: Actor) -> None:
