@@ -52,6 +52,21 @@ async def test_flag_that_comes_with_the_intent(lab: Lab, desk: Desk, effect: Any
     assert "was not started" in result_of(await turn.history())
 
 
+@pytest.mark.parametrize("effect", ["once", "repeatable"])
+async def test_flag_that_comes_behind_the_intent(lab: Lab, desk: Desk, effect: Any) -> None:
+    """A tool that is stopped before it has taken its first step does not start, and nobody waits for it."""
+    shop = agent(call("refund"), "never", tools=[desk.tool(approval=True, effect=effect, cancellable=True)])
+    runtime = await lab.runtime(shop)
+    turn, wait = await waiting(runtime, shop)
+    runtime._node.fault = Around(after=lambda op: flag(runtime, op))
+    before = lab.clock.time.now
+
+    view = await lab.during(turn.resume(ResumeCommand.approve_tool(wait)))
+
+    assert (view.status, desk.starts, lab.clock.time.now) == (Status.CANCELLED, [], before)
+    assert "was not started" in result_of(await turn.history())
+
+
 async def test_standing_still_behind_the_intent(lab: Lab, desk: Desk) -> None:
     """DESIGN 5.4, 8: a process that stands still past its lease between the save of an intent and the tool does not start it."""
 
