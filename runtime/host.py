@@ -28,6 +28,7 @@ class Host(Protocol):
     node: str
     execute: bool
     draining: bool
+    dead: bool
 
     async def call(self, op: Op) -> Reply:
         """Apply a store operation; an unknown outcome is repeated for as long as an operation may take."""

@@ -21,6 +21,7 @@ from ..actors.turn import SCHEMA, TurnState
 from ..store import base, codec
 from .actor import Actor
 from .agents import Agents
+from .errors import Crashed
 from .guard import TimeLimit, stray
 from .homes import Homes
 from .host import Host
@@ -157,6 +158,8 @@ class Placement:
         except LoaderFailed as error:
             await host.call(base.Abandon(turn=turn_id, token=token, delay_ms=error.delay))
             return None
+        if host.dead:  # since the loader was asked; a task that is cancelled before it begins would leave its actor behind
+            raise Crashed
         if execute and agent is None and claimed.cancel is None and state.ending is None:
             await self._give_back(turn_id, token)
             return None

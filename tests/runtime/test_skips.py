@@ -145,6 +145,35 @@ async def test_a_loader_that_hangs(fleet: Fleet) -> None:
     assert (bad.starts, runtime.statistics().reaped) == (1, 0)
 
 
+async def test_a_node_that_dies_while_a_loader_is_asked(fleet: Fleet) -> None:
+    """What was claimed before a node died does not come to life on it: its task would end before it began, and never let go."""
+    bench, opened = Bench("shop"), asyncio.Event()
+
+    class Loader:
+        def known(self) -> list[str]:
+            return ["shop@1"]
+
+        async def load(self, id: str, version: str) -> Agent | None:
+            await opened.wait()
+            return bench.agent
+
+        def load_active(self, id: str) -> Agent | None:
+            return None
+
+    api = await fleet.open("api", execute=False)
+    runtime = fleet.runtimes["a"] = Runtime(fleet.store, agents=Loader(), node="a", clock=fleet.clock, lease=LEASE)
+    await runtime.__aenter__()
+    await api.start("shop", "go")
+    await fleet.clock.advance(1)
+    placement = node_of(runtime).placement
+    assert placement.claiming
+
+    opened.set()
+    await fleet.kill("a")
+
+    assert (placement.claiming, placement.actors, placement.tasks) == (set(), {}, {})
+
+
 def test_pauses() -> None:
     """Pauses grow from a minute to sixteen; a bell ends one, but not at once, as what was done with the turn rings itself."""
     now = 0.0
