@@ -44,10 +44,10 @@ def check_text(name: str, value: object, limit: int, *, optional: bool = False, 
         return
     if not isinstance(value, str):
         raise InvalidDefinition(f"{name} must be text, not {type(value).__name__}")
-    if empty and limit > MAX_NAME and len(value) <= limit and value.isascii():
-        return
     if not empty and not value.strip():
         raise InvalidDefinition(f"{name} must not be blank")
+    if len(value) <= limit and value.isascii() and (limit > MAX_NAME or "\0" not in value):
+        return
     try:
         size = len(value.encode())
     except UnicodeEncodeError as error:

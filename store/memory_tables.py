@@ -1,4 +1,7 @@
-"""What the memory store keeps: plain dictionaries and sorted indexes."""
+"""What the memory store keeps: plain dictionaries and sorted indexes.
+
+Dictionaries of nothing but text and bytes cost the garbage collector nothing, however many turns are kept.
+"""
 
 # ruff: noqa: D102 (the methods are described in `Tables`)
 from __future__ import annotations
@@ -26,7 +29,7 @@ class MemoryRecord(Record):
     history: list[bytes] = []
     events: list[tuple[int, int, int, bytes]] = []
     mail: dict[str, Mail] = {}
-    seen: set[str] = set()
+    seen: dict[str, None] = {}
     waits: dict[str, WaitRow] = {}
     counted: tuple[int, int, int, int] = (0, 0, 0, 0)
 
@@ -34,8 +37,8 @@ class MemoryRecord(Record):
 class Tree(msgspec.Struct, gc=False):
     """What is kept per root: its turns, receipts by kind and key, replies, the sum of usage."""
 
-    turns: list[str] = []
-    receipts: dict[tuple[ReceiptKey, str], bytes] = {}
+    turns: dict[str, None] = {}
+    receipts: dict[str, bytes] = {}
     replies: dict[str, bytes] = {}
     usage: tuple[int, int, int, int] = (0, 0, 0, 0)
 
@@ -85,7 +88,7 @@ class MemoryTables(MemoryEntries, Rules[MemoryRecord]):
         tree = self._trees.get(root)
         if tree is None:
             tree = self._trees[root] = Tree()
-        tree.turns.append(new.turn)
+        tree.turns[new.turn] = None
         self._created.put((now, new.turn), new.turn)
         return record
 
@@ -127,14 +130,14 @@ class MemoryTables(MemoryEntries, Rules[MemoryRecord]):
 
     def put_mail(self, record: MemoryRecord, mail: Mail) -> None:
         record.mail[mail.message_id] = mail
-        record.seen.add(mail.message_id)
+        record.seen[mail.message_id] = None
         self._seen.append((mail.at, record.turn, mail.message_id))
 
     def take_mail(self, record: MemoryRecord, message_id: str, now: int) -> bool:
         if record.mail.pop(message_id, None) is not None:
             return True
         if message_id not in record.seen:
-            record.seen.add(message_id)
+            record.seen[message_id] = None
             self._seen.append((now, record.turn, message_id))
         return False
 
@@ -160,15 +163,15 @@ class MemoryTables(MemoryEntries, Rules[MemoryRecord]):
 
     def put_receipt(self, record: MemoryRecord, receipt: base.ReceiptRow) -> None:
         receipts = self._trees[record.root].receipts
-        receipts["wait", receipt.wait_id] = receipt.body
+        receipts[f"wait {receipt.wait_id}"] = receipt.body
         if receipt.command_id is not None:
-            receipts["command", receipt.command_id] = receipt.body
+            receipts[f"command {receipt.command_id}"] = receipt.body
         if receipt.call_key is not None:
-            receipts["call", receipt.call_key] = receipt.body
+            receipts[f"call {receipt.call_key}"] = receipt.body
 
     def read_receipt(self, root: str, kind: ReceiptKey, key: str) -> bytes | None:
         tree = self._trees.get(root)
-        return None if tree is None else tree.receipts.get((kind, key))
+        return None if tree is None else tree.receipts.get(f"{kind} {key}")
 
     def put_reply(self, record: MemoryRecord, message_id: str, body: bytes, now: int) -> None:
         self._trees[record.root].replies[message_id] = body
@@ -235,7 +238,7 @@ class MemoryTables(MemoryEntries, Rules[MemoryRecord]):
             if record is not None and message_id in record.mail:
                 self._seen.append((now, turn, message_id))
             elif record is not None:
-                record.seen.discard(message_id)
+                record.seen.pop(message_id, None)
         for key, root in list(islice(self._expiring.above(None), op.limit)):
             if key[0] > now:
                 break

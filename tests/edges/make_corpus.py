@@ -150,7 +150,7 @@ class Writer:
             "history": record.history,
             "events": [list(batch) for batch in record.events],
             "waits": [wait.body for wait in record.waits.values()],
-            "receipts": [body for (kind, _), body in tree.receipts.items() if kind == "wait"],
+            "receipts": [body for key, body in tree.receipts.items() if key.startswith("wait ")],
             "mail": [mail.body for mail in record.mail.values()],
         }
         path.write_bytes(msgspec.msgpack.encode(rows))

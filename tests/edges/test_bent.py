@@ -174,7 +174,7 @@ async def bend(chance: random.Random, kind: str, store: MemoryStore, runtime: Ru
         store.core._trees[turn.id].replies["m"] = packed(chance, chance.choice(LISTS["outcomes"]))
     else:
         receipts = store.core._trees[turn.id].receipts
-        for key in [key for key in receipts if key[0] != "call"]:
+        for key in [key for key in receipts if not key.startswith("call ")]:
             receipts[key] = packed(chance, receipts[key])
 
 

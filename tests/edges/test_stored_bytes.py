@@ -361,7 +361,7 @@ async def test_an_unreadable_receipt(place: Place) -> None:
     first, second = (await turn.settle()).open_waits
     await turn.submit(ResumeCommand.approve_tool(first, command_id="c1"))
     await place.clock.idle()
-    place.memory.core._trees[turn.id].receipts["command", "c1"] = b"noise"
+    place.memory.core._trees[turn.id].receipts["command c1"] = b"noise"
 
     with pytest.raises(SnapshotCorrupt):
         await turn.submit(ResumeCommand.approve_tool(second, command_id="c1"))
@@ -386,7 +386,7 @@ async def test_an_unreadable_receipt_of_a_live_turn(place: Place) -> None:
     turn = await runtime.start("slow", "x")
     await entered.wait()
     await place.clock.idle()
-    place.memory.core._trees[turn.id].receipts["command", "c1"] = b"noise"
+    place.memory.core._trees[turn.id].receipts["command c1"] = b"noise"
     (approval,) = (await turn.view()).open_waits
 
     with pytest.raises(CommandRefused, match="its receipt cannot be read"):

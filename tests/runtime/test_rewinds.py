@@ -206,7 +206,7 @@ class Case:
         ended = [str(event.data["suspensionId"]) for event in events if event.type is EventType.WAIT_ENDED]
         assert len({*ended}) == len(ended), "a wait has ended twice"
         receipts = self.store.core._trees[turn.id].receipts
-        assert {*ended} <= {key for kind, key in receipts if kind == "wait"}, "a wait has ended without a receipt"
+        assert {*ended} <= {key.removeprefix("wait ") for key in receipts}, "a wait has ended without a receipt"
         told = [(event.turn_id, event.sequence, event.epoch) for event in self.told if event.durable]
         # who claims behind a lost claim, at the same millisecond of this clock, gets the same epoch again
         assert any(node.statistics().lost for node in self.nodes) or len({*told}) == len(told), "an event was told twice"

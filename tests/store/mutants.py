@@ -77,7 +77,7 @@ MUTANTS = [
     Mutant(
         "consumed mail forgotten",
         "if self.take_mail(record, message_id, now):",
-        "if self.take_mail(record, message_id, now) and not record.seen.discard(message_id):",
+        "if self.take_mail(record, message_id, now) and not record.seen.pop(message_id, None):",
     ),
     Mutant("consumed mail stays", "if self.take_mail(record, message_id, now):", "if False:"),
     Mutant(
