@@ -36,6 +36,7 @@ from ..actors.turn import TurnState, Used
 from ..actors.used import minus
 from ..actors.window import View
 from ..store import base, codec
+from ..store.records import END, KEEP
 from . import memory, persist, tasks
 from .acting import act, start_model
 from .guard import failure_of
@@ -312,7 +313,7 @@ class Actor(msgspec.Struct, eq=False, gc=False):
         intake = self.intake
         answers = draft.answers + intake.broken if intake.broken else draft.answers
         nothing = not (draft.changed or intake.consumed or draft.asks_tree)
-        if nothing and persist.release_of(draft)[0] is base.Mode.KEEP:
+        if nothing and persist.release_of(draft)[0] is KEEP:
             act(self, draft)
             intake.tell(answers)
             return True
@@ -351,7 +352,7 @@ class Actor(msgspec.Struct, eq=False, gc=False):
             self.mailbox.tell(m.TreeKnown())
         if reply.owned:
             self._next = next_deadline(self.state, draft.context.cancel_grace)
-        return reply.owned and op.mode is not base.Mode.END
+        return reply.owned and op.mode is not END
 
     def _save(self, draft: Draft, answers: list[tuple[str, Outcome]]) -> base.Save | None:
         consumed = self.intake.consumed

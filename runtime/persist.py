@@ -17,18 +17,19 @@ from ..actors.used import total_of, usage_of
 from ..actors.view import suspension_of
 from ..actors.waits import Receipt, SuspensionType
 from ..store import base, codec
+from ..store.records import END, HAND_OFF, KEEP, SUSPEND
 from .settings import Settings
 
 
 def release_of(draft: Draft) -> tuple[base.Mode, int | None]:
     """Return what the save does with ownership, and the next wake."""
     if draft.state.status.terminal:
-        return base.Mode.END, None
+        return END, None
     if draft.running or draft.asks_tree:
-        return base.Mode.KEEP, None
+        return KEEP, None
     if draft.startable and not draft.context.execute:
-        return base.Mode.HAND_OFF, None
-    return base.Mode.SUSPEND, next_deadline(draft.state, draft.context.cancel_grace)
+        return HAND_OFF, None
+    return SUSPEND, next_deadline(draft.state, draft.context.cancel_grace)
 
 
 def new_turn_of(turn: Draft | ChildTurn, digest: str, settings: Settings) -> base.NewTurn:
@@ -106,7 +107,7 @@ def save_of(
         op = _with_answers(op, draft, answered, consumed)
     if draft.children or draft.cancels:
         op = _with_children(op, draft, settings)
-    if mode is base.Mode.END:
+    if mode is END:
         op = _with_end(op, draft, settings)
     if settings.confirm is not None:
         op = replace(op, confirm=settings.confirm == "all" or _starts_once(draft))

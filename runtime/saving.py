@@ -9,6 +9,7 @@ import msgspec
 
 from ..actors.errors import StoreUnavailable
 from ..store import base
+from ..store.records import KEEP
 from . import persist
 from .errors import Crashed
 from .log import log
@@ -39,7 +40,7 @@ class Saver(Part, eq=False, gc=False):
         :raises StoreUnavailable: if the outcome is unknown and the lease may be over, or the store has refused.
         """
         host = self._actor.host
-        self.releasing = op.mode is not base.Mode.KEEP
+        self.releasing = op.mode is not KEEP
         carrier = op
         first = sent = host.world.monotonic()
         pause = FIRST_PAUSE
