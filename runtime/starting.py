@@ -29,7 +29,7 @@ ROOM = 64
 USUAL = TurnOptions()
 
 
-class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
+class StartRequest(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """The arguments of `Runtime.start`, as they were given."""
 
     agent: Agent | str
@@ -44,7 +44,7 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     when_busy: base.WhenBusy = "refuse"
 
 
-class Definition(msgspec.Struct, frozen=True):
+class Definition(msgspec.Struct, gc=False, frozen=True):
     """What a start needs of an agent; on a node that runs nothing the agent itself is unknown."""
 
     id: str

@@ -16,7 +16,7 @@ EXACT_SECONDS = 1.0
 """Shorter limits get a timer of their own: a sixteenth of a second would matter there."""
 
 
-class Timeout(msgspec.Struct, eq=False):
+class Timeout(msgspec.Struct, eq=False, gc=False):
     """One limit, in one of the `slots`; `cancel` lifts it."""
 
     callback: Callable[[], None]

@@ -22,7 +22,7 @@ NOTHING_LIVE: deque[Event] = deque(maxlen=0)
 Progress: TypeAlias = tuple[int, int, str, int]
 
 
-class Rested(msgspec.Struct, frozen=True, eq=False):
+class Rested(msgspec.Struct, gc=False, frozen=True, eq=False):
     """A turn was saved and released here: the state that others may now read."""
 
     state: TurnState
@@ -30,7 +30,7 @@ class Rested(msgspec.Struct, frozen=True, eq=False):
     had_children: bool
 
 
-class Subscription(msgspec.Struct, eq=False):
+class Subscription(msgspec.Struct, eq=False, gc=False):
     """One watcher of one tree.
 
     `at` is how far the root was (version, last event, state) when the watcher last read it, None where it has not. `wide`: other

@@ -131,7 +131,7 @@ class ChildTurn(msgspec.Struct, gc=False, frozen=True):
     digest: str
 
 
-class Draft(msgspec.Struct, eq=False):
+class Draft(msgspec.Struct, eq=False, gc=False):
     """A transition in the making. The state given is copied; everything else starts empty.
 
     `cards` are those of waits that open or end here, by their ids. The first `known` messages are none that the turn adds to its
