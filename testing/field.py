@@ -309,7 +309,7 @@ class Field:
                 raise Breach(f"{start} was told nothing")
         views = await self.check()
         for number in range(ROUNDS):
-            if all(view.status.terminal for view in views.values()) and not self._tasks:
+            if all(view.status.terminal for view in views.values()) and not self._tasks and not await self._late():
                 break
             await self._push(number, views)
             views = await self.check()
@@ -320,6 +320,14 @@ class Field:
             if sender.pending and root_of(sender.turn_id) not in self.witness.tainted:
                 raise Breach(f"{sender.command} was never decided")
         await self._verdict.look_at_ends(await self.check(), self.starts)
+
+    async def _late(self) -> bool:
+        """Ask for the turns that starts may have made of which nobody was told; tell whether there are any now."""
+        late = [start for start in self.starts if start.turn is None and start.unknown]
+        for start in late:
+            start.unknown = 0
+            await start.send(self.seats[0].runtime, self.agent.id)
+        return any(start.turn is not None or start.unknown for start in late)
 
     async def _push(self, number: int, views: dict[str, TurnView]) -> None:
         """Answer what is open, wake what is parked, and let time pass."""

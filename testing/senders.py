@@ -18,7 +18,11 @@ Told = Receipt | CommandRefused
 @final
 @dataclass
 class Begun:
-    """One start under a key, sent once or more: the turn it has made, or that it was refused."""
+    """One start under a key, sent once or more: the turn it has made, or that it was refused.
+
+    `unknown`: how often it was sent and nobody was told what came of it. Each of those may make the turn yet, also behind a refusal
+    of another one: the conversation may have become free in between.
+    """
 
     key: str
     said: str
@@ -26,9 +30,11 @@ class Begun:
     when_busy: WhenBusy = "refuse"
     turn: str | None = None
     refused: bool = False
+    unknown: int = 0
 
     async def send(self, runtime: Runtime, agent: str) -> None:
         """Start it. :raises Breach: if that makes a second turn."""
+        self.unknown += 1
         try:
             turn = await runtime.start(
                 agent, self.said, conversation=self.conversation, when_busy=self.when_busy, idempotency_key=self.key
@@ -36,8 +42,10 @@ class Begun:
         except StoreUnavailable:
             return
         except ConversationBusy:
+            self.unknown -= 1
             self.refused = self.turn is None
             return
+        self.unknown -= 1
         if self.turn not in {None, turn.id}:
             raise Breach(f"{self} made another turn, {turn.id}")
         self.turn, self.refused = turn.id, False

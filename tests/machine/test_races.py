@@ -145,3 +145,22 @@ def test_a_turn_that_is_forgotten_before_anybody_was_told_of_it_is_not_missed() 
     witness = play(TurnRaceMachine.of(make_talker, turns=4, conversations=1, rewinds=True), FORGOTTEN)
 
     assert witness.tainted
+
+
+LATE = (
+    "open(seat=0, room=10_000, polls=False, talks=True)",
+    "talk(seat=0, talk=0, when_busy='refuse')",
+    "freeze(behind='', seat=0)",
+    "slow(delay=0.1, operation='*', seat=1)",
+    "cancel(pick=0, seat=0)",
+    "start_again(pick=1, seat=1)",
+    "arm(nth=1, operation='*', point='before_apply', seat=1)",
+    END,
+)
+
+
+def test_a_start_that_was_refused_once_may_have_made_its_turn_later() -> None:
+    """It was sent twice: one was refused, of the other nobody was told; the conversation had become free in between."""
+    witness = play(TurnRaceMachine.of(make_poor_family, nodes=3, turns=4), LATE)
+
+    assert len(witness.talks.known) == 1
