@@ -70,7 +70,8 @@ def start_model(actor: Actor, action: CallModel) -> None:
 
 def _tell_spent(actor: Actor, action: RunTool) -> None:
     why = "the budget of the tree was used up by others at the same time"
-    text = texts.failed("budget_exceeded", "The call was not started: the budget is used up.")
+    again = " again" if action.attempt > 1 else ""
+    text = texts.failed("budget_exceeded", f"The call was not started{again}: the budget is used up.")
     actor.mailbox.tell(m.ToolFailed(action.call_id, action.attempt, "spent", Failure("BudgetExceeded", why), text))
 
 

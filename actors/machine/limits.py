@@ -10,7 +10,7 @@ from __future__ import annotations
 from ..events import STEP_STARTED
 from ..policies import Budget
 from ..record import Seconds, milliseconds
-from ..turn import NOTHING, Status, TurnState, Used
+from ..turn import NOTHING, CallRecord, Status, TurnState, Used
 from ..used import active_ms, plus, total_of, usage_of
 from . import ending
 from .draft import Draft, RunTool
@@ -158,5 +158,13 @@ def unaffordable(draft: Draft, used: Used) -> frozenset[str]:
         return frozenset(starts)
     if budget.max_tool_calls is None or used[3] <= budget.max_tool_calls:
         return NO_CALLS
-    first = {call.id for call in draft.state.calls if call.attempt == 1}
-    return frozenset([call for call in starts if call in first][budget.max_tool_calls - used[3] :])
+    new = {call.id for call in draft.state.calls if not _has_room(call)}
+    return frozenset([call for call in starts if call in new][budget.max_tool_calls - used[3] :])
+
+
+def _has_room(call: CallRecord) -> bool:
+    """Tell whether an attempt of a call is known to have begun: then the budget has had room for it.
+
+    One whose owner was lost may have been told that there was none, and never have said so.
+    """
+    return call.attempt > 1 and bool(call.failures or call.forms or call.declined)

@@ -164,3 +164,19 @@ def test_a_start_that_was_refused_once_may_have_made_its_turn_later() -> None:
     witness = play(TurnRaceMachine.of(make_poor_family, nodes=3, turns=4), LATE)
 
     assert len(witness.talks.known) == 1
+
+
+OVERDRAWN = (
+    "open(seat=0, room=10_000, polls=False, talks=False)",
+    "advance(seconds=0.25)",
+    "slow(delay=6.0, operation='*', seat=0)",
+    "advance(seconds=0.25)",
+    END,
+)
+
+
+def test_a_call_that_had_no_room_is_not_started_by_the_next_owner() -> None:
+    """The save of its start told that the tree's budget was used up, and the owner was lost before it could say so."""
+    starts = play(TurnRaceMachine.of(make_poor_family, nodes=3, turns=4), OVERDRAWN).starts
+
+    assert [start.attempt for start in starts] == [2]
