@@ -6,7 +6,7 @@ import contextlib
 
 from . import servers
 from .floors import committed, replayed, stored
-from .harness import Bar, Options, Row, Sample, Variant, folder, interleave, median_rate, rate_row, run
+from .harness import Bar, Options, Row, Sample, Variant, apart, folder, interleave, median_rate, rate_row, run
 from .plain_redis import packed, parts_of, piped, pooled
 from .servers import Server
 from .work import Ops, cycles, payloads, recorded
@@ -39,7 +39,7 @@ def measure(options: Options) -> list[Row]:
         }
         for width, count in counts.items():
             part = bodies[: round(count * trips)]
-            variants[f"memory {width}"] = lambda count=count, width=width: run(lambda: cycles("memory://", count, width))
+            variants[f"memory {width}"] = lambda count=count, width=width: apart(measured, "memory://", count, width)
             for name, level in SQLITE.items():
                 variants |= on_disk(name, level, part, count, width)
             if server is not None:
@@ -78,7 +78,7 @@ def rows_of(samples: dict[str, list[Sample]], note: str, wire: str) -> list[Row]
 def on_disk(name: str, level: str, bodies: list[bytes], count: int, width: int) -> dict[str, Variant]:
     def real() -> Sample:
         with folder() as path:
-            return run(lambda: cycles(f"sqlite:///{path}/turns.db?synchronous={level}", count, width))
+            return apart(measured, f"sqlite:///{path}/turns.db?synchronous={level}", count, width)
 
     def floor() -> Sample:
         with folder() as path:
@@ -94,7 +94,11 @@ def on_redis(server: Server, ops: Ops, count: int, width: int) -> dict[str, Vari
         server.fresh()
         return run(lambda: piped(server, commands, count, width))
 
-    return {f"redis {width}": lambda: run(lambda: cycles(server.fresh(), count, width)), f"redis floor {width}": floor}
+    return {f"redis {width}": lambda: apart(measured, server.fresh(), count, width), f"redis floor {width}": floor}
+
+
+def measured(url: str, count: int, width: int) -> Sample:
+    return run(lambda: cycles(url, count, width))
 
 
 def by_library(server: Server, ops: Ops, count: int, width: int) -> dict[str, Variant]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
+import multiprocessing
 import os
 import platform
 import shutil
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,6 +34,7 @@ __all__ = [
     "Row",
     "Sample",
     "Variant",
+    "apart",
     "folder",
     "interleave",
     "machine",
@@ -126,6 +129,12 @@ def folder() -> Iterator[Path]:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def apart(work: Callable[..., Sample], *arguments: object) -> Sample:
+    """Measure in a new process: as in an application, the code knows one store there, and nothing of the bench lies about."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(work, *arguments).result()
 
 
 def run(work: Callable[[], Awaitable[Any]]) -> Any:
