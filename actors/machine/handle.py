@@ -38,10 +38,19 @@ from .messages import (
 
 
 def handle(state: TurnState, messages: Iterable[Message], context: Context) -> Draft:
-    """Take messages one at a time, each to completion, then bring the turn to rest. The state given is not changed."""
+    """Take messages one at a time, each to completion, then bring the turn to rest. The state given is not changed.
+
+    A hand-off is taken last: what has been reported with it is known, and neither done again nor in doubt.
+    """
     draft = Draft(state, context)
+    handed: HandOff | None = None
     for message in messages:
-        take(draft, message)
+        if type(message) is HandOff:
+            handed = message
+        else:
+            take(draft, message)
+    if handed is not None:
+        take(draft, handed)
     advance.settle(draft)
     if draft.starting:
         draft.children = [new_child(draft.state, wanted, context.now) for wanted in draft.starting]

@@ -163,8 +163,13 @@ def unaffordable(draft: Draft, used: Used) -> frozenset[str]:
 
 
 def _has_room(call: CallRecord) -> bool:
-    """Tell whether an attempt of a call is known to have begun: then the budget has had room for it.
+    """Tell whether the budget has had room for a call before.
 
-    One whose owner was lost may have been told that there was none, and never have said so.
+    An owner that was lost may have been told that there was none, and never have said so. Whether it had begun the call instead is
+    not known either: unless a call has shown that by something else, it is not begun again where the tree has wanted too much. Nor
+    is one that was in doubt and that a person lets run again.
     """
-    return call.attempt > 1 and bool(call.failures or call.forms or call.declined)
+    if call.attempt == 1:
+        return False
+    unknown = call.effect == "once" or call.crashes
+    return not unknown or bool(call.failures or call.forms or call.declined)

@@ -21,6 +21,7 @@ from turnhold import (
     ToolMessage,
     Usage,
 )
+from turnhold.actors.machine import limits
 from turnhold.actors.machine import messages as m
 from turnhold.actors.machine.draft import Accepted, AskPolicy, Context, Draft, Refusal
 from turnhold.actors.turn import CallStatus, TurnState
@@ -373,3 +374,42 @@ def test_ids_over_replies() -> None:
             turn.feed(turn.mail(ResumeCommand.reject_tool(name)))
 
     assert (len(seen), turn.started) == (60, [])
+
+
+# ------------------------------------------------------------------------------------------- a tree that has wanted too much
+
+
+def again(way: str) -> Draft:
+    """Return the draft that starts a repeatable call the second time."""
+    turn = running(
+        effect="repeatable", policy=ExecutionPolicy(budget=Budget(max_tool_calls=2), retry_policy=RetryPolicy(max_retries=1))
+    )
+    if way == "first":
+        return turn.draft
+    if way == "lost":
+        return turn.crash()
+    if way == "handed on":
+        return turn.feed(m.HandOff(frozenset()))  # and taken up again
+    turn.feed(turn.failed())
+    turn.now += 3_600_000
+    return turn.feed(m.DeadlinePassed())
+
+
+@pytest.mark.parametrize(("way", "refused"), [("first", True), ("lost", True), ("handed on", False), ("tried again", False)])
+def test_a_call_that_had_room_may_be_started_again(way: str, refused: bool) -> None:
+    """Others have wanted more than the tree has; only of a call that a lost owner had is it not known whether there was room."""
+    draft = again(way)
+
+    assert [type(action).__name__ for action in draft.actions] == ["RunTool"]
+    assert bool(limits.unaffordable(draft, (0, 0, 0, 3))) is refused
+    assert not limits.unaffordable(draft, (0, 0, 0, 2))
+
+
+def test_what_is_reported_with_a_hand_off_is_known() -> None:
+    """The node drains, and the call has just ended: its result counts, in whichever order the two have come."""
+    turn = running(effect="once")
+
+    turn.feed(m.HandOff(frozenset()), turn.returned())
+
+    assert not turn.state.waits
+    assert [entry.content for entry in turn.history if isinstance(entry, ToolMessage)] == ["ok"]
