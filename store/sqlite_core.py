@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -17,6 +18,7 @@ LAYOUT = ("schema", "conversations")  # what each format added to the one before
 FORMAT = len(LAYOUT)
 OLDEST_SQLITE = (3, 37, 0)
 BUSY_MS = 3_000
+OPENINGS, OPENING_SECONDS = 100, 0.02
 STATEMENTS = 512
 READS = frozenset(
     {
@@ -135,7 +137,7 @@ class SqliteCore(SqliteReads):
 def _prepare(connection: sqlite3.Connection, synchronous: str) -> None:
     run = connection.execute
     _format(connection)  # before a byte of the file is changed
-    (mode,) = run("PRAGMA journal_mode = WAL").fetchone()
+    mode = _with_log(connection)
     if mode != "wal":
         raise StoreUnavailable(f"needs a local disk: journal mode {mode} instead of WAL")
     for setting in (f"synchronous = {synchronous}", "wal_autocheckpoint = 4000", "cache_size = -16000", "temp_store = MEMORY"):
@@ -148,6 +150,21 @@ def _prepare(connection: sqlite3.Connection, synchronous: str) -> None:
     except BaseException:
         connection.rollback()
         raise
+
+
+def _with_log(connection: sqlite3.Connection) -> str:
+    """Let a file have a write-ahead log, and return its mode.
+
+    Where others open a new file at the same moment SQLite says that it is locked, at once: here it does not wait by itself.
+    """
+    for _ in range(OPENINGS):
+        try:
+            return connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        except sqlite3.OperationalError as fault:
+            if "locked" not in str(fault):
+                raise
+            threading.Event().wait(OPENING_SECONDS)
+    return connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
 
 
 def _format(connection: sqlite3.Connection) -> int:

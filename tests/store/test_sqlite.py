@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -396,3 +397,23 @@ def start_child(folder: Path, body: str) -> subprocess.Popen[str]:
 
 def run_child(folder: Path, body: str) -> None:
     start_child(folder, body).communicate(timeout=30)
+
+
+def test_a_new_file_that_many_open_at_once(tmp_path: Path) -> None:
+    """Nobody is told that it is locked: all lay it out, or find it laid out."""
+    for number in range(40):
+        start, faults = threading.Barrier(4), list[Exception]()
+
+        def opened(number: int = number, start: threading.Barrier = start, faults: list[Exception] = faults) -> None:
+            start.wait()
+            try:
+                SqliteCore.open(tmp_path / f"{number}.db", synchronous="OFF").close()
+            except StoreUnavailable as fault:
+                faults.append(fault)
+
+        threads = [threading.Thread(target=opened) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert faults == []
