@@ -118,9 +118,13 @@ def _border() -> Generator[None]:
 
 @functools.cache
 def _warm_up() -> None:
-    """Import here what the package itself imports when a client is opened and used, or it would block the first request."""
+    """Import here what the package itself imports when a client is opened and used, or it would block the first request.
+
+    Nothing is sent by this client, so it looks for no certificates: that reads files, and a model may be made on a loop.
+    """
     anthropic = package("anthropic", "AnthropicChatModel")
-    _ = anthropic.AsyncAnthropic(base_url="http://localhost", api_key="none").messages
+    http = anthropic.DefaultAsyncHttpxClient(verify=False)
+    _ = anthropic.AsyncAnthropic(base_url="http://localhost", api_key="none", http_client=http).messages
 
 
 def _is_own(client: AsyncAnthropic) -> bool:

@@ -120,9 +120,13 @@ def _border() -> Generator[None]:
 
 @functools.cache
 def _warm_up() -> None:
-    """Import here what the package itself imports when a client is opened and used, or it would block the first request."""
+    """Import here what the package itself imports when a client is opened and used, or it would block the first request.
+
+    Nothing is sent by this client, so it looks for no certificates: that reads files, and a model may be made on a loop.
+    """
     openai = package("openai", "OpenAIChatModel")
-    _ = openai.AsyncOpenAI(base_url="http://localhost", api_key="none").chat.completions
+    http = openai.DefaultAsyncHttpxClient(verify=False)
+    _ = openai.AsyncOpenAI(base_url="http://localhost", api_key="none", http_client=http).chat.completions
 
 
 def _is_own(client: AsyncOpenAI) -> bool:

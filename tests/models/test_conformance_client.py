@@ -58,6 +58,7 @@ async def test_opening_a_client_never_blocks_the_loop(dialect: Dialect, monkeypa
     """It looks for the machine's certificates on disk, wherever that says they are; two first requests share it."""
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
         monkeypatch.delenv(name, raising=False)
+    MODULES[dialect.name]._warm_up.cache_clear()  # the first model of a process, made on a loop
     async with Provider(dialect.whole(), dialect.whole()).serving() as provider:
         model = dialect.model("m", base_url=provider.url, api_key="secret")
         assert await asyncio.gather(model.complete(REQUEST), model.complete(REQUEST)) == [MESSAGE, MESSAGE]
