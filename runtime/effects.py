@@ -58,9 +58,8 @@ async def ask_model(actor: Actor, iteration: int, failures: int) -> m.Message:
             answer = _answer(actor, agent, request) if tally is None else _through(actor, agent, request, tally)
             reply = _checked(await answer, actor.host.settings)
             message = m.ModelReplied(iteration, failures, reply)
-        except (
-            BaseException
-        ) as error:  # a SystemExit of a task would also be raised into the loop, a FormRequired lose the activation
+        # all of them: a SystemExit of a task would also be raised into the loop, a FormRequired lose the activation
+        except BaseException as error:
             message = _failed(agent, limit, iteration, failures, error)
             if message is None:
                 raise

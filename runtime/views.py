@@ -11,7 +11,7 @@ from ..actors.carried import StructTypes
 from ..actors.errors import OutputInvalid, SnapshotCorrupt, SnapshotTooNew
 from ..actors.output import Output, Said
 from ..actors.record import JsonValue, utc
-from ..actors.turn import READY, Failure, Status, TurnState
+from ..actors.turn import READY, UNDER_WAY, Failure, Status, TurnState
 from ..actors.view import Owner, Quarantine, TurnView, view_of
 from ..actors.waits import Phase, Suspension, SuspensionType
 from ..store import base, codec
@@ -20,7 +20,7 @@ from .watch import Rested
 
 Done: TypeAlias = Callable[[TurnView[JsonValue], "base.Looked | None"], bool]
 
-GOING = (Status.READY, Status.RUNNING)
+GOING = (READY, UNDER_WAY)
 
 
 def waits_of(look: base.Looked) -> tuple[Suspension, ...]:

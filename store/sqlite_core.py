@@ -157,14 +157,14 @@ def _with_log(connection: sqlite3.Connection) -> str:
 
     Where others open a new file at the same moment SQLite says that it is locked, at once: here it does not wait by itself.
     """
-    for _ in range(OPENINGS):
+    for left in reversed(range(OPENINGS)):
         try:
             return connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         except sqlite3.OperationalError as fault:
-            if "locked" not in str(fault):
+            if not left or "locked" not in str(fault):
                 raise
-            threading.Event().wait(OPENING_SECONDS)
-    return connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        threading.Event().wait(OPENING_SECONDS)
+    raise AssertionError("unreachable")
 
 
 def _format(connection: sqlite3.Connection) -> int:

@@ -158,11 +158,11 @@ def unaffordable(draft: Draft, used: Used) -> frozenset[str]:
         return frozenset(starts)
     if budget.max_tool_calls is None or used[3] <= budget.max_tool_calls:
         return NO_CALLS
-    new = {call.id for call in draft.state.calls if not _has_room(call)}
+    new = {call.id for call in draft.state.calls if not _had_room(call)}
     return frozenset([call for call in starts if call in new][budget.max_tool_calls - used[3] :])
 
 
-def _has_room(call: CallRecord) -> bool:
+def _had_room(call: CallRecord) -> bool:
     """Tell whether the budget has had room for a call before.
 
     An owner that was lost may have been told that there was none, and never have said so. Whether it had begun the call instead is

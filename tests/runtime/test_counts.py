@@ -12,7 +12,9 @@ import msgspec
 import pytest
 
 from turnhold import Agent, AiMessage, ExecutionPolicy, ModelRequest, ResumeCommand, Runtime, ToolCall, tool
+from turnhold.runtime.guard import TimeLimit
 from turnhold.runtime.runtime import node_of
+from turnhold.runtime.world import World
 from turnhold.store import base, codec
 from turnhold.testing import ScriptedModel, VirtualClock, call
 
@@ -207,8 +209,26 @@ async def test_an_approve_cycle_leaves_nothing_behind(tmp_path: Path) -> None:
         try:
             before = await cycles(1)
             after = await cycles(40)
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            circles = [each for each in gc.garbage if type(each).__module__.startswith("turnhold.")]
         finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
             gc.enable()
 
     # The clock keeps timers that were cancelled, some thirty objects a cycle; a part of an actor that stays is a hundred and more.
     assert after - before < 40 * 60
+    assert circles == []
+
+
+async def test_a_limit_that_is_lifted_goes() -> None:
+    """The time limit of an effect and its timer know each other, and the garbage collector does not look at the timer."""
+
+    def alive() -> int:
+        return sum(isinstance(each, TimeLimit) for each in gc.get_objects())
+
+    world, before = World(), alive()
+    TimeLimit(world, 60).stop()
+
+    assert alive() <= before
