@@ -19,6 +19,7 @@ SCHEMES = ("redis", "rediss", "redis+cluster", "rediss+cluster", "unix")
 NAMESPACE = "th"
 MAX_NAMESPACE = 64
 DATABASE = re.compile(r"(/\d*)?")
+SEVERAL = re.compile(r"(rediss?\+cluster://(?:[^/?#]*@)?[^/?#,@]*)((?:,[^/?#,@]*)+)", re.IGNORECASE)
 UNREADABLE = "host, port, database or an option has no proper value; characters such as / # ? in a password are written in percent"
 OPTIONS = {
     *("namespace", "db", "username", "password"),
@@ -30,15 +31,14 @@ class Place:
     """A parsed URL. `seeds` are the addresses it names; `cluster` tells whether slots are spread over several masters."""
 
     def __init__(self, url: str) -> None:
-        parts = _split(url)
+        parts, others = _split(url)
         options = parse_qs(parts.query, keep_blank_values=True)
         if unknown := sorted(set(options) - OPTIONS):
             raise InvalidDefinition(f"unknown option {shown(unknown[0])} in the Redis URL; known are {', '.join(sorted(OPTIONS))}")
         self.namespace = _namespace(options.pop("namespace", [NAMESPACE])[0])
         self.cluster = parts.scheme.endswith("+cluster")
         scheme = parts.scheme.removesuffix("+cluster")
-        user, at, hosts = parts.netloc.rpartition("@")
-        first, *others = hosts.split(",") if self.cluster else [hosts]
+        user, at, first = parts.netloc.rpartition("@")
         plain = urlunsplit((scheme, user + at + first, parts.path, urlencode(options, doseq=True), ""))
         try:
             settings = dict[str, Any](cast("dict[str, Any]", parse_url(plain)))
@@ -53,7 +53,7 @@ class Place:
             raise InvalidDefinition("a unix:// URL names a socket: unix:///var/run/redis.sock")
         self._kind: type[AbstractConnection] = settings.pop("connection_class", Connection)
         self._settings = settings
-        self.shown = urlunsplit((parts.scheme, hosts, parts.path, "", ""))  # no password
+        self.shown = urlunsplit((parts.scheme, ",".join([first, *others]), parts.path, "", ""))  # no password
         try:
             self.connection(self.seeds[0], timeout=1)  # no I/O; what it does not take would end every task that connects
         except (RedisError, ValueError, TypeError) as fault:
@@ -75,11 +75,15 @@ class Place:
         )
 
 
-def _split(url: str) -> Any:
+def _split(url: str) -> tuple[Any, list[str]]:
+    """Return the parts of a URL with the first server only, and the others: newer Pythons take no list with ``[::1]`` in it."""
+    others: list[str] = []
+    if found := SEVERAL.match(url):
+        others, url = found[2].split(",")[1:], found[1] + url[found.end() :]
     try:
         parts = urlsplit(url)
         if parts.scheme in SCHEMES and not parts.fragment:
-            return parts
+            return parts, others
     except ValueError:
         pass
     known = ", ".join(f"{scheme}://" for scheme in SCHEMES)

@@ -89,6 +89,8 @@ def test_a_url_that_is_wrong_says_how(url: str, says: str) -> None:
 def test_a_cluster_url_may_name_several_servers() -> None:
     """They are asked one after the other; a port may be left out."""
     assert RedisStore("redis+cluster://a:7000,[::1]:7001,c").place.seeds == [("a", 7000), ("::1", 7001), ("c", 6379)]
+    place = RedisStore("redis+cluster://u:p,@[::1]:7001,b:1/0?namespace=x").place
+    assert (place.seeds, place.namespace, place.shown) == ([("::1", 7001), ("b", 1)], "x", "redis+cluster://[::1]:7001,b:1/0")
 
 
 def test_a_master_without_a_name_is_the_one_that_was_asked() -> None:
