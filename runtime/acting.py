@@ -44,16 +44,16 @@ def act(
             case AskPolicy():
                 call = draft.state.call(action.call_id)
                 if call is not None:
-                    actor.asking[call.id] = None
+                    actor.asking |= {call.id}
                     tasks.start(actor, f"policy {call.id}", effects.ask_policy, call)
             case AskMemory():
-                actor.asking[MEMORY] = None
+                actor.asking |= {MEMORY}
                 tasks.start(actor, "memory", memory.recollect)
             case StopModel():
                 if actor.model_task is not None:
                     actor.model_task.cancel()
             case StopTool():
-                actor.stopping[action.call_id] = None
+                actor.stopping |= {action.call_id}
                 for task, name in actor.tasks.items():
                     if name == f"tool {action.call_id}" and tasks.begun(task):  # else it finds out when it begins
                         task.cancel()

@@ -22,6 +22,7 @@ from ..actors.machine.advance import next_deadline
 from ..actors.machine.draft import (
     MEMORY,
     NOBODY,
+    NOTHING_RESOLVED,
     CallModel,
     Context,
     Draft,
@@ -74,9 +75,9 @@ class Actor(msgspec.Struct, eq=False, gc=False):
     recall: Recall = cast("Recall", None)
     steps: Steps | None = None
     started: dict[str, m.Start] = {}
-    asking: dict[str, None] = {}
-    resolved: dict[str, Tool[..., object] | None] = {}
-    stopping: dict[str, None] = {}
+    asking: frozenset[str] = limits.NO_CALLS
+    resolved: Mapping[str, Tool[..., object] | None] = NOTHING_RESOLVED
+    stopping: frozenset[str] = limits.NO_CALLS
     tasks: dict[asyncio.Task[None], str] = {}
     threads: dict[asyncio.Task[object], str] = {}
     model_task: asyncio.Task[None] | None = None
@@ -154,7 +155,7 @@ class Actor(msgspec.Struct, eq=False, gc=False):
         for task, name in list(self.tasks.items()):
             if name.removeprefix("tool ") not in self.threads.values():
                 task.cancel()
-        self.asking.clear()
+        self.asking = limits.NO_CALLS
         self.mailbox.tell(m.HandOff(frozenset(self.threads.values())))
 
     def ask(self, message_id: str, message: m.MailMessage) -> asyncio.Future[Outcome]:
@@ -271,11 +272,11 @@ class Actor(msgspec.Struct, eq=False, gc=False):
         """Note which of those that are being asked have answered."""
         for message in batch:
             if isinstance(message, m.PolicyDecided | m.PolicyFailed | m.ToolResolved):
-                self.asking.pop(message.call_id, None)
+                self.asking -= {message.call_id}
                 if isinstance(message, m.ToolResolved):
-                    self.resolved[message.call_id] = message.tool
+                    self.resolved = {**self.resolved, message.call_id: message.tool}
             elif isinstance(message, m.MemoryRead | m.MemoryFailed):
-                self.asking.pop(MEMORY, None)
+                self.asking -= {MEMORY}
 
     def _left(self) -> float | None:
         """Return in how many seconds the next deadline of the turn comes."""
@@ -289,7 +290,7 @@ class Actor(msgspec.Struct, eq=False, gc=False):
             activation=self.token.activation,
             agent=self.agent,
             execute=self.agent is not None and not host.draining,
-            asking=frozenset(self.asking) if self.asking else limits.NO_CALLS,
+            asking=self.asking,
             spread=host.world.spread(),
             cancel_grace=settings.cancel_grace,
             seen=spent if self.seen is None else spent + self.seen,
@@ -311,7 +312,7 @@ class Actor(msgspec.Struct, eq=False, gc=False):
             if type(action) is Park:
                 return await self._parked(action)
         intake = self.intake
-        answers = draft.answers + intake.broken if intake.broken else draft.answers
+        answers = [*draft.answers, *intake.broken] if intake.broken else draft.answers
         nothing = not (draft.changed or intake.consumed or draft.asks_tree)
         if nothing and persist.release_of(draft)[0] is KEEP:
             act(self, draft)

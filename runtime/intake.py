@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from ..actors.errors import SnapshotCorrupt
@@ -18,6 +19,8 @@ from .part import Part
 
 By: TypeAlias = Literal["command", "wait"]
 Known: TypeAlias = tuple[Receipt, By]
+NO_NAMES: frozenset[str] = frozenset()
+NOTHING_BROUGHT: Mapping[str, m.MailMessage] = MappingProxyType({})
 
 
 class Intake(Part, eq=False, gc=False):
@@ -27,12 +30,12 @@ class Intake(Part, eq=False, gc=False):
     `broken` are the answers to mail that cannot be read; the machine hears nothing of that.
     """
 
-    consumed: list[str] = []
-    broken: list[tuple[str, Outcome]] = []
+    consumed: tuple[str, ...] = ()
+    broken: tuple[tuple[str, Outcome], ...] = ()
     _expected: dict[str, asyncio.Future[Outcome]] = {}
-    _mail: list[base.Mail] = []
-    _silent: dict[str, None] = {}
-    _brought: dict[str, m.MailMessage] = {}
+    _mail: tuple[base.Mail, ...] = ()
+    _silent: frozenset[str] = NO_NAMES
+    _brought: Mapping[str, m.MailMessage] = NOTHING_BROUGHT
     _receipts: dict[str, Receipt] = {}
     _cancel: str | None = None
 
@@ -49,9 +52,9 @@ class Intake(Part, eq=False, gc=False):
             were looked up for it.
         """
         known = {item.message_id for item in self._mail}.union(self.consumed) if self._mail or self.consumed else ()
-        self._mail += [item for item in mail if item.message_id not in known] if known else mail
+        self._mail += tuple([item for item in mail if item.message_id not in known]) if known else tuple(mail)
         if brought is not None:
-            self._brought.update(brought)
+            self._brought = brought
         if cancel is not None and not self._actor.state.cancel_at:
             self._cancel = cancel
         if self._mail or self._cancel is not None:
@@ -98,7 +101,7 @@ class Intake(Part, eq=False, gc=False):
         actor = self._actor
         reply = await actor.host.call(base.ReadMail(turn=actor.turn_id, batch=batch))
         if isinstance(reply, base.MailBatch):
-            self._mail = list(reply.mail)
+            self._mail = reply.mail
             if reply.cancel is not None and not actor.state.cancel_at:
                 self._cancel = reply.cancel
             if len(reply.mail) == batch:
@@ -112,21 +115,21 @@ class Intake(Part, eq=False, gc=False):
         """
         opened: list[m.Received] = []
         for item in self._mail:
-            self.consumed.append(item.message_id)
+            self.consumed += (item.message_id,)
             if self._actor.saver.log.took(item.message_id):
                 continue
             try:
                 message = self._brought.get(item.message_id) or codec.decode_mail(self._actor.turn_id, item.body)
             except SnapshotCorrupt as error:
                 log.exception("mail_unreadable", turn=self._actor.turn_id, message_id=item.message_id)
-                self.broken.append((item.message_id, Refusal("CommandRefused", str(error))))
+                self.broken += ((item.message_id, Refusal("CommandRefused", str(error))),)
                 continue
             if isinstance(message, (m.ChildEnded, m.Rewound)):
-                self._silent[item.message_id] = None
+                self._silent |= {item.message_id}
             if isinstance(message, m.Rewound):  # known here from now on, should this very mail be forgotten, too
                 self._actor.note_started(*message.started)
             opened.append(m.Received(item.message_id, message, item.at))
-        self._mail = []
+        self._mail = ()
         return opened
 
     async def _known(self, received: list[m.Received]) -> list[m.Received]:
@@ -143,7 +146,7 @@ class Intake(Part, eq=False, gc=False):
             and message.message_id not in self._brought
             and self._cached(message)[1] != "command"
         ]
-        self._brought.clear()
+        self._brought = NOTHING_BROUGHT
         if not unknown:
             return [self._with(message, None) for message in received]
         found = await self._find([message.message.command for message in unknown if isinstance(message.message, m.Resume)])
@@ -152,7 +155,8 @@ class Intake(Part, eq=False, gc=False):
         for message in received:
             answer = answers.get(message.message_id)
             if isinstance(answer, SnapshotCorrupt):
-                self.broken.append((message.message_id, Refusal("CommandRefused", f"its receipt cannot be read: {answer.reason}")))
+                text = f"its receipt cannot be read: {answer.reason}"
+                self.broken += ((message.message_id, Refusal("CommandRefused", text)),)
             else:
                 known.append(self._with(message, answer))
         return known
@@ -204,8 +208,7 @@ class Intake(Part, eq=False, gc=False):
     def saved(self, receipts: Iterable[Receipt], reply: base.Saved) -> None:
         """A batch was saved."""
         if self.consumed:
-            self.consumed = []
-            self._silent.clear()
+            self.consumed, self._silent = (), NO_NAMES
         for receipt in receipts:
             self._receipts[f"w:{receipt.suspension_id}"] = receipt
             correlation = receipt.suspension_id.split("/")[1]
@@ -218,7 +221,7 @@ class Intake(Part, eq=False, gc=False):
 
     def tell(self, answers: Iterable[tuple[str, Outcome]]) -> None:
         """Answer those who wait in this process."""
-        self.broken = []
+        self.broken = ()
         for message_id, outcome in answers:
             future = self._expected.pop(message_id, None)
             if future is not None and not future.done():

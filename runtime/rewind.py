@@ -29,7 +29,6 @@ class SaveLog(msgspec.Struct, eq=False, gc=False):
     """The newest saves of an activation that the store has acknowledged, without their snapshots; bounded in number and bytes."""
 
     _saves: list[base.Save] = []
-    _sizes: list[int] = []
     _bytes: int = 0
 
     def __len__(self) -> int:
@@ -37,16 +36,13 @@ class SaveLog(msgspec.Struct, eq=False, gc=False):
 
     def add(self, op: base.Save) -> None:
         """Remember a save. One that repeats earlier ones takes their place; the oldest make room, the newest always stays."""
-        while self._saves and self._saves[-1].version >= op.version:
-            self._saves.pop()
-            self._bytes -= self._sizes.pop()
-        size = _size(op)
-        self._saves.append(msgspec.structs.replace(op, snapshot=b""))
-        self._sizes.append(size)
-        self._bytes += size
-        while len(self._saves) > 1 and (len(self._saves) > LOG_SAVES or self._bytes > LOG_BYTES):
-            del self._saves[0]
-            self._bytes -= self._sizes.pop(0)
+        saves = self._saves
+        while saves and saves[-1].version >= op.version:
+            self._bytes -= _size(saves.pop())
+        saves.append(msgspec.structs.replace(op, snapshot=b""))
+        self._bytes += _size(op)
+        while len(saves) > 1 and (len(saves) > LOG_SAVES or self._bytes > LOG_BYTES):
+            self._bytes -= _size(saves.pop(0))
 
     def took(self, message_id: str) -> bool:
         """Tell whether a remembered save has consumed this mail: where it is there again, the store has gone back."""
