@@ -27,7 +27,7 @@ class TimeLimit:
     def __init__(self, world: World, seconds: float | None) -> None:
         self.hit = False
         self._task = asyncio.current_task()
-        self._timer = None if seconds is None else world.limit(seconds, self._fire)
+        self._timer = None if seconds is None else world.limit(seconds, TimeLimit._fire, self)
 
     def _fire(self) -> None:
         if self._task is not None:

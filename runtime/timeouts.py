@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
+T = TypeVar("T")
 PER_SECOND = 16
 EXACT_SECONDS = 1.0
 """Shorter limits get a timer of their own: a sixteenth of a second would matter there."""
@@ -19,15 +21,16 @@ EXACT_SECONDS = 1.0
 class Timeout(msgspec.Struct, eq=False, gc=False):
     """One limit, in one of the `slots`; `cancel` lifts it."""
 
-    callback: Callable[[], None]
+    callback: Callable[[Any], None]
+    argument: object
     slot: int
     slots: dict[int, dict[Timeout, None]]
 
     def cancel(self) -> None:
         """Lift the limit. A second time, or after it has come to pass, does nothing."""
         found = self.slots.get(self.slot)
-        if found is not None and self in found:
-            del found[self]
+        if found is not None:
+            found.pop(self, None)
             if not found:
                 del self.slots[self.slot]
 
@@ -46,10 +49,10 @@ class Timeouts:
     def __len__(self) -> int:
         return sum(map(len, self._slots.values()))
 
-    def set(self, seconds: float, callback: Callable[[], None]) -> Timeout:
-        """Call back after so many seconds, and at most a sixteenth of one later."""
+    def set(self, seconds: float, callback: Callable[[T], None], argument: T) -> Timeout:
+        """Call back with an argument after so many seconds, and at most a sixteenth of one later."""
         slot = int((self.loop.time() + seconds) * PER_SECOND) + 1
-        timeout = Timeout(callback, slot, self._slots)
+        timeout = Timeout(callback, argument, slot, self._slots)
         found = self._slots.get(slot)
         if found is None:
             self._slots[slot] = {timeout: None}
@@ -70,6 +73,6 @@ class Timeouts:
         now = int(self.loop.time() * PER_SECOND)
         for slot in sorted(slot for slot in self._slots if slot <= max(now, self._next)):
             for timeout in self._slots.pop(slot, {}):
-                self.loop.call_soon(timeout.callback)
+                self.loop.call_soon(timeout.callback, timeout.argument)
         if self._slots:
             self._arm(min(self._slots))

@@ -106,14 +106,14 @@ class World:
         """Call back after some seconds."""
         return self.clock.call_later(seconds, callback)
 
-    def limit(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Call back after some seconds, or a little later: for what is nearly always over before."""
+    def limit(self, seconds: float, callback: Callable[[T], None], argument: T) -> Timer:
+        """Call back with an argument after some seconds, or a little later: for what is nearly always over before."""
         if seconds < self._exact:
-            return self.clock.call_later(seconds, callback)
+            return self.clock.call_later(seconds, partial(callback, argument))
         loop, timeouts = asyncio.get_running_loop(), self._timeouts
         if timeouts is None or timeouts.loop is not loop:
             timeouts = self._timeouts = Timeouts(loop)
-        return timeouts.set(seconds, callback)
+        return timeouts.set(seconds, callback, argument)
 
     async def sleep(self, seconds: float) -> None:
         """Sleep."""
@@ -124,12 +124,10 @@ class World:
 
         :param exact: False for a `limit`.
         """
-        return waiter if seconds is None else self._rest(waiter, seconds, self.clock.call_later if exact else self.limit)
+        return waiter if seconds is None else self._rest(waiter, max(0.0, seconds), exact=exact)
 
-    async def _rest(
-        self, waiter: asyncio.Future[None], seconds: float, later: Callable[[float, Callable[[], None]], Timer]
-    ) -> None:
-        timer = later(max(0.0, seconds), lambda: None if waiter.done() else waiter.set_result(None))
+    async def _rest(self, waiter: asyncio.Future[None], seconds: float, *, exact: bool) -> None:
+        timer = self.timer(seconds, partial(_over, waiter)) if exact else self.limit(seconds, _over, waiter)
         try:
             await waiter
         finally:
@@ -137,9 +135,7 @@ class World:
 
     async def answer(self, waiter: asyncio.Future[T], seconds: float) -> T:
         """Return what a future brings that is the caller's own. :raises TimeoutError: if that takes longer than some seconds."""
-        timer = self.limit(
-            max(0.0, seconds), lambda: None if waiter.done() else waiter.set_exception(TimeoutError("no answer in time"))
-        )
+        timer = self.limit(max(0.0, seconds), _unanswered, waiter)
         try:
             return await waiter
         finally:
@@ -193,6 +189,18 @@ class World:
 
         threading.Thread(target=run, name=name, daemon=True).start()
         return stop.set
+
+
+def _over(waiter: asyncio.Future[None]) -> None:
+    """The time of a wait is over."""
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _unanswered(waiter: asyncio.Future[Any]) -> None:
+    """The time in which an answer was to come is over."""
+    if not waiter.done():
+        waiter.set_exception(TimeoutError("no answer in time"))
 
 
 async def gather(tasks: Sequence[asyncio.Task[Any]]) -> None:

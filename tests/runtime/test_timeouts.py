@@ -25,7 +25,7 @@ def test_it_comes_never_early_and_at_most_a_sixteenth_late(seconds: float) -> No
         for offset in (0.0, 0.03, 0.01):
             await asyncio.sleep(offset)
             due, fired = loop.time() + seconds, loop.create_future()
-            timeouts.set(seconds, lambda fired=fired: fired.set_result(loop.time()))
+            timeouts.set(seconds, lambda fired: fired.set_result(loop.time()), fired)
             late.append(await fired - due)
         assert all(0 <= each <= 1 / PER_SECOND + 1e-6 for each in late), late
         assert len(timeouts) == 0
@@ -39,14 +39,14 @@ def test_they_come_in_the_order_of_their_times_however_they_were_set() -> None:
     async def program(clock: VirtualClock) -> None:
         timeouts, seen, over = Timeouts(asyncio.get_running_loop()), list[str](), asyncio.Event()
 
-        def again() -> None:
-            seen.append("one")
-            timeouts.set(1.5, lambda: seen.append("two and a half"))
+        def again(name: str) -> None:
+            seen.append(name)
+            timeouts.set(1.5, seen.append, "two and a half")
 
-        timeouts.set(5, over.set)
-        timeouts.set(2, lambda: seen.append("two"))
-        timeouts.set(1, again)
-        timeouts.set(3, lambda: seen.append("three"))
+        timeouts.set(5, asyncio.Event.set, over)
+        timeouts.set(2, seen.append, "two")
+        timeouts.set(1, again, "one")
+        timeouts.set(3, seen.append, "three")
         await over.wait()
         assert seen == ["one", "two", "two and a half", "three"]
 
@@ -58,8 +58,8 @@ def test_a_lifted_one_leaves_nothing_behind() -> None:
 
     async def program(clock: VirtualClock) -> None:
         timeouts, seen, over = Timeouts(asyncio.get_running_loop()), list[int](), asyncio.Event()
-        limits = [timeouts.set(2, lambda number=number: seen.append(number)) for number in range(3)]
-        last = timeouts.set(4, over.set)
+        limits = [timeouts.set(2, seen.append, number) for number in range(3)]
+        last = timeouts.set(4, asyncio.Event.set, over)
         limits[1].cancel()
         limits[1].cancel()
         assert len(timeouts) == 3
@@ -79,8 +79,8 @@ def test_a_world_outlives_its_loop() -> None:
     async def once() -> float:
         loop = asyncio.get_running_loop()
         fired = loop.create_future()
-        world.limit(1, lambda: fired.set_result(loop.time())).cancel()
-        timer = world.limit(1, lambda: fired.set_result(loop.time()))
+        world.limit(1, lambda fired: fired.set_result(loop.time()), fired).cancel()
+        timer = world.limit(1, lambda fired: fired.set_result(loop.time()), fired)
         await asyncio.wait_for(fired, 30)
         timer.cancel()
         return fired.result()
