@@ -258,12 +258,12 @@ class TurnState(msgspec.Struct, gc=False, array_like=True, omit_defaults=True):
     started: bool = False
     step_open: bool = False
     request: ModelAttempt | None = None
-    calls: list[CallRecord] = []
-    waits: list[OpenWait] = []
+    calls: tuple[CallRecord, ...] = ()
+    waits: tuple[OpenWait, ...] = ()
     wait_count: Count = 0
     call_marks: bytes = b""
     question: str | None = None
-    children: list[str] = []
+    children: tuple[str, ...] = ()
     cancel_reason: str | None = None
     cancel_at: Ms = 0
     failing: Failure | None = None
@@ -280,7 +280,7 @@ class TurnState(msgspec.Struct, gc=False, array_like=True, omit_defaults=True):
     ending: Status | None = None
     ending_at: Ms = 0
     flushed: Count = 0
-    arrived: list[str] = []
+    arrived: tuple[str, ...] = ()
     opening: list[HistoryEntry] | None = None
     tree: Tree | None = None
     below: Used = NOTHING
@@ -289,7 +289,7 @@ class TurnState(msgspec.Struct, gc=False, array_like=True, omit_defaults=True):
     plan: Plan | None = None
     recollection: Recollection | None = None
     active_tools: tuple[str, ...] = ()
-    questions: list[str] = []
+    questions: tuple[str, ...] = ()
     metadata_marks: Marks = ()
 
     def call(self, call_id: str) -> CallRecord | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Generic, TypeVar
 
@@ -156,7 +157,7 @@ def _ordered(state: TurnState) -> list[OpenWait]:
     return sorted(state.waits, key=lambda wait: order.get(wait.correlation, len(order)))
 
 
-def _due(waits: list[OpenWait]) -> datetime | None:
+def _due(waits: Sequence[OpenWait]) -> datetime | None:
     """Return when the first retry is due."""
     due = [wait.expires for wait in waits if wait.type is SuspensionType.RETRY and wait.expires is not None]
     return utc(min(due)) if due else None

@@ -7,7 +7,7 @@ the save is acknowledged, and nothing of it survives a save that failed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -312,7 +312,7 @@ class Actor(msgspec.Struct, eq=False, gc=False):
             if type(action) is Park:
                 return await self._parked(action)
         intake = self.intake
-        answers = [*draft.answers, *intake.broken] if intake.broken else draft.answers
+        answers = (*draft.answers, *intake.broken) if intake.broken else draft.answers
         nothing = not (draft.changed or intake.consumed or draft.asks_tree)
         if nothing and persist.release_of(draft)[0] is KEEP:
             act(self, draft)
@@ -355,7 +355,7 @@ class Actor(msgspec.Struct, eq=False, gc=False):
             self._next = next_deadline(self.state, draft.context.cancel_grace)
         return reply.owned and op.mode is not END
 
-    def _save(self, draft: Draft, answers: list[tuple[str, Outcome]]) -> base.Save | None:
+    def _save(self, draft: Draft, answers: Sequence[tuple[str, Outcome]]) -> base.Save | None:
         consumed = self.intake.consumed
         stored = self.intake.stored(answers) if consumed else ()
         try:

@@ -121,14 +121,14 @@ def _with_answers(op: base.Save, draft: Draft, answered: Sequence[tuple[str, Out
         consumed=tuple(consumed),
         receipts=tuple(map(_receipt_row, draft.receipts)),
         replies=tuple([base.ReplyRow(name, codec.encode_outcome(outcome)) for name, outcome in answered]),
-        closed=tuple(draft.closed),
+        closed=draft.closed,
     )
 
 
 def _with_children(op: base.Save, draft: Draft, settings: Settings) -> base.Save:
     """Add the children that begin, and those that are to end."""
     create = tuple([new_turn_of(child, child.digest, settings) for child in draft.children])
-    return replace(op, create=create, cancel=tuple(draft.cancels))
+    return replace(op, create=create, cancel=draft.cancels)
 
 
 def _with_end(op: base.Save, draft: Draft, settings: Settings) -> base.Save:

@@ -59,7 +59,7 @@ def view_of_look(look: base.Looked, types: StructTypes) -> TurnView[JsonValue]:
         state.status, state.error = _status(look), Failure(type(error).__name__, str(error))
         state.created_at, state.updated_at = look.created, look.updated
     if look.state == "T" and not state.status.terminal:
-        state.status, state.phase, state.waits, state.completed_at = _status(look), Phase.FINISHED, [], look.updated
+        state.status, state.phase, state.waits, state.completed_at = _status(look), Phase.FINISHED, (), look.updated
     owner = None
     if look.activation and look.node is not None:
         owner = Owner(look.node, utc(look.lease), look.epoch)

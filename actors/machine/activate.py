@@ -37,7 +37,7 @@ def activated(draft: Draft, message: Activated) -> None:
     if asked and message.crashes >= draft.policy.max_crashes and state.ending is None:
         draft.actions.append(Park(f"{message.crashes} owners were lost while the model was asked"))
         return
-    for call in list(state.calls):
+    for call in state.calls:
         if call.status is RUNNING and call.activation != context.activation and state.ending is None:
             calls.lost(draft, call, "the process that ran it is gone")
         elif call.status is UNDECIDED and message.crashes >= draft.policy.max_crashes and state.ending is None:

@@ -104,7 +104,7 @@ def _flush(draft: Draft) -> None:
         draft.append(ToolMessage(call.id, call.result or ""))
         state.flushed += 1
     if state.calls:
-        results, state.calls, state.flushed, state.phase = state.flushed, [], 0, AT_MODEL
+        results, state.calls, state.flushed, state.phase = state.flushed, (), 0, AT_MODEL
         ending.end_step(draft, results)
 
 
@@ -126,7 +126,7 @@ def _ready(draft: Draft) -> list[CallRecord]:
     return ready
 
 
-def _busy(calls: list[CallRecord]) -> bool:
+def _busy(calls: tuple[CallRecord, ...]) -> bool:
     """Tell whether one of these calls is being carried out: by its function, by a child, or by a plan."""
     for call in calls:
         awaited = call.child is not None or (call.name in plans.NAMES and call.status is AWAITING)
@@ -211,12 +211,12 @@ def _model(draft: Draft) -> None:
     if state.arrived:
         for text in state.arrived:
             draft.append(UserMessage(text, kind="child"))
-        state.arrived = []
+        state.arrived = ()
         planning.spoken(draft)
     if state.question is not None and not _held(draft):
         state.request = None
         open_question(draft, state.question)
-        state.question = state.questions.pop(0) if state.questions else None
+        state.question, state.questions = next(iter(state.questions), None), state.questions[1:]
     if state.waits and _held(draft):
         return
     request = state.request

@@ -128,7 +128,7 @@ def hand_off(draft: Draft, message: HandOff) -> None:
     state = draft.state
     if state.request is not None:
         state.request = msgspec.structs.replace(state.request, activation=None)
-    for call in list(state.calls):
+    for call in state.calls:
         if call.status is not CallStatus.RUNNING or call.id in message.running:
             continue
         if state.ending is not None:

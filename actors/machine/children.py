@@ -18,7 +18,7 @@ from ..used import plus, take_spans
 from ..waits import Effect, SuspensionType
 from . import ending, limits, planning, texts
 from .calls import finished
-from .draft import Draft, Noted, Outcome, Refusal
+from .draft import Draft, Noted, Outcome, Refusal, without
 from .ending import stop_model
 from .messages import ChildEnded, StartChild, Suspend
 from .policy import refuse
@@ -39,7 +39,7 @@ def _closed(draft: Draft) -> Refusal | None:
 def _stop_model(draft: Draft) -> None:
     """Take back the request under way: what is about to be asked stands before the next one."""
     if stop_model(draft):
-        for wait in list(draft.state.waits):
+        for wait in draft.state.waits:
             if wait.type is SuspensionType.RETRY and not wait.correlation:
                 draft.close(wait, Effect.SUPERSEDED)
 
@@ -55,7 +55,7 @@ def suspend(draft: Draft, message: Suspend) -> Outcome:
         if state.question is None:
             state.question = message.message
         else:
-            state.questions.append(message.message)
+            state.questions = (*state.questions, message.message)
     _stop_model(draft)
     return Noted()
 
@@ -104,17 +104,17 @@ def ended(draft: Draft, message: ChildEnded) -> Outcome:
     state = draft.state
     if message.child_id not in state.children:
         return Noted()
-    state.children.remove(message.child_id)
+    state.children = without(state.children, message.child_id)
     state.below = plus(state.below, message.usage)
     take_spans(state, message.spans, draft.context.now)
     call = next((call for call in state.calls if call.child == message.child_id), None)
     task = None if state.plan is None else state.plan.of_child(message.child_id)
-    for wait in list(state.waits):
+    for wait in state.waits:
         if wait.type is SuspensionType.CHILD_AGENT and (wait.metadata or {}).get("childTurnId") == message.child_id:
             draft.close(wait, Effect.CHILD_ENDED)
             draft.progress = True
             if call is None and task is None:
-                state.arrived.append(texts.child_result(message))
+                state.arrived = (*state.arrived, texts.child_result(message))
     if task is not None:
         planning.ended(draft, message)
     if call is not None and not call.finished:

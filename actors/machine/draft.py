@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from ..waits import Effect, Receipt, ResumeCommand
 from . import cards
 from .messages import StartChild
 
+T = TypeVar("T")
 DEFAULT_POLICY = ExecutionPolicy()
 NOBODY: Mapping[str, Agent[Any]] = MappingProxyType({})
 MEMORY = ""
@@ -132,7 +133,7 @@ class ChildTurn(msgspec.Struct, gc=False, frozen=True):
 
 
 class Draft(msgspec.Struct, eq=False, gc=False):
-    """A transition in the making. The state given is copied; everything else starts empty.
+    """A transition in the making. It works on a copy of the state, and never changes in place what a state is made of.
 
     `cards` are those of waits that open or end here, by their ids. The first `known` messages are none that the turn adds to its
     conversation. `edited`: the reply at this place of the history has calls whose arguments a person has replaced; `reply` is that
@@ -149,14 +150,14 @@ class Draft(msgspec.Struct, eq=False, gc=False):
     state: TurnState = cast("TurnState", None)
     messages: list[HistoryEntry] = []
     events: list[RawEvent] = []
-    receipts: list[Receipt] = []
-    answers: list[tuple[str, Outcome]] = []
-    opened: list[OpenWait] = []
-    closed: list[str] = []
-    starting: list[StartChild] = []
-    children: list[ChildTurn] = []
-    cancels: list[tuple[str, str]] = []
     actions: list[Action] = []
+    receipts: tuple[Receipt, ...] = ()
+    answers: tuple[tuple[str, Outcome], ...] = ()
+    opened: tuple[OpenWait, ...] = ()
+    closed: tuple[str, ...] = ()
+    starting: tuple[StartChild, ...] = ()
+    children: tuple[ChildTurn, ...] = ()
+    cancels: tuple[tuple[str, str], ...] = ()
     cards: dict[str, Card] = {}
     progress: bool = False
     took_cancel: bool = False
@@ -170,15 +171,7 @@ class Draft(msgspec.Struct, eq=False, gc=False):
     changed: bool = False
 
     def __post_init__(self) -> None:
-        state = self.original
-        self.state = replace(
-            state,
-            calls=[*state.calls],
-            waits=[*state.waits],
-            children=[*state.children],
-            arrived=[*state.arrived],
-            questions=[*state.questions],
-        )
+        self.state = replace(self.original)
 
     @property
     def policy(self) -> ExecutionPolicy:
@@ -207,14 +200,14 @@ class Draft(msgspec.Struct, eq=False, gc=False):
         calls = self.state.calls
         for index, old in enumerate(calls):
             if old.id == record.id:
-                calls[index] = record
+                self.state.calls = (*calls[:index], record, *calls[index + 1 :])
                 break
         return record
 
     def open(self, wait: OpenWait) -> None:
         """Open a wait."""
-        self.state.waits.append(wait)
-        self.opened.append(wait)
+        self.state.waits = (*self.state.waits, wait)
+        self.opened = (*self.opened, wait)
         call = self.state.call(wait.correlation) if cards.shows(self.state, wait) else None
         if call is not None:
             self._show(cards.opened(self.state, wait, call))
@@ -224,18 +217,18 @@ class Draft(msgspec.Struct, eq=False, gc=False):
 
     def start_child(self, message: StartChild, more: JsonObject | None = None) -> None:
         """Let the save create a child."""
-        self.starting.append(message)
-        self.state.children.append(message.child_id)
+        self.starting = (*self.starting, message)
+        self.state.children = (*self.state.children, message.child_id)
         data: JsonObject = {"childTurnId": message.child_id, "childAgentId": message.agent_id}
         self.emit(EventType.CHILD_STARTED, {**data, **(more or {})})
 
     def close(self, wait: OpenWait, effect: Effect, command: ResumeCommand | None = None, by: str | None = None) -> Receipt:
         """End a wait and leave its receipt."""
-        self.state.waits.remove(wait)
+        self.state.waits = without(self.state.waits, wait)
         if wait in self.opened:
-            self.opened.remove(wait)
+            self.opened = without(self.opened, wait)
         else:
-            self.closed.append(wait.id)
+            self.closed = (*self.closed, wait.id)
         receipt = Receipt(
             command_id=None if command is None else command.command_id,
             turn_id=self.state.turn_id,
@@ -247,12 +240,18 @@ class Draft(msgspec.Struct, eq=False, gc=False):
             effect=effect,
             digest="" if command is None else command.digest,
         )
-        self.receipts.append(receipt)
+        self.receipts = (*self.receipts, receipt)
         call = self.state.call(wait.correlation) if cards.shows(self.state, wait) else None
         if call is not None:
             self._show(cards.ended(self.state, wait, call, receipt, command))
         self.emit(WAIT_ENDED, ended_data(wait, receipt))
         return receipt
+
+
+def without(items: tuple[T, ...], item: T) -> tuple[T, ...]:
+    """Return items without one that is among them."""
+    at = items.index(item)
+    return (*items[:at], *items[at + 1 :])
 
 
 def ended_data(wait: OpenWait, receipt: Receipt) -> JsonObject:

@@ -55,17 +55,17 @@ def begin(draft: Draft, status: Status) -> None:
     state.ending = status
     state.ending_at = state.ending_at or draft.context.now
     effect = Effect.CANCELLED if status is Status.CANCELLED and not _superseded(state) else Effect.SUPERSEDED
-    for wait in list(state.waits):
+    for wait in state.waits:
         draft.close(wait, effect)
         call = draft.state.call(wait.correlation) if wait.type is SuspensionType.IN_DOUBT else None
         if call is not None:  # "not finished" would be a guess, and an invitation to call it again
             text = texts.failed("outcome_unknown", "The call was in doubt when the turn ended; its outcome is unknown.")
             draft.put(msgspec.structs.replace(call, status=CallStatus.DONE, result=text))
-    state.question, state.questions = None, []
+    state.question, state.questions = None, ()
     stop_model(draft)
     if state.children:
         _cancel_children(draft, status)
-    for call in list(state.calls):
+    for call in state.calls:
         if call.status is CallStatus.RUNNING:
             if call.cancellable and call.activation == draft.context.activation:
                 draft.actions.append(StopTool(call.id))
@@ -109,14 +109,14 @@ def finish(draft: Draft, status: Status, output: JsonValue = None) -> None:
         draft.messages += state.opening
         draft.known = len(draft.messages)
         state.opening, state.recollection = None, None
-    for wait in list(state.waits):
+    for wait in state.waits:
         draft.close(wait, Effect.SUPERSEDED)
     if state.children:
         _cancel_children(draft, status)
-    results, state.calls, state.flushed, state.call_marks = len(state.calls), [], 0, b""
-    state.question, state.questions, state.request, state.ending = None, [], None, None
+    results, state.calls, state.flushed, state.call_marks = len(state.calls), (), 0, b""
+    state.question, state.questions, state.request, state.ending = None, (), None, None
     rest(state, draft.context.now)
-    state.children, state.arrived = [], []
+    state.children, state.arrived = (), ()
     state.status, state.phase, state.final_output = status, AT_END, output
     if status in FAULTY:
         state.error = state.failing
@@ -136,7 +136,8 @@ def _cancel_children(draft: Draft, status: Status) -> None:
     """Flag the open children in this very save, those that it creates, too; each does the same with its own."""
     told = {turn_id for turn_id, _ in draft.cancels}
     reason = draft.state.cancel_reason if _superseded(draft.state) else None
-    draft.cancels += [(child, reason or f"parent {status.value.lower()}") for child in draft.state.children if child not in told]
+    new = [(child, reason or f"parent {status.value.lower()}") for child in draft.state.children if child not in told]
+    draft.cancels = (*draft.cancels, *new)
 
 
 def _reason(draft: Draft, status: Status) -> str:

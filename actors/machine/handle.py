@@ -53,7 +53,7 @@ def handle(state: TurnState, messages: Iterable[Message], context: Context) -> D
         take(draft, handed)
     advance.settle(draft)
     if draft.starting:
-        draft.children = [new_child(draft.state, wanted, context.now) for wanted in draft.starting]
+        draft.children = tuple([new_child(draft.state, wanted, context.now) for wanted in draft.starting])
     return draft
 
 
@@ -115,4 +115,4 @@ def receive(draft: Draft, message: Received) -> None:
             outcome = rewound.rewound(draft, body)
         case DefinitionAccepted():
             outcome = activate.definition_accepted(draft, body)
-    draft.answers.append((message.message_id, outcome))
+    draft.answers = (*draft.answers, (message.message_id, outcome))

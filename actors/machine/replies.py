@@ -42,7 +42,7 @@ def replied(draft: Draft, message: ModelReplied) -> None:
     data: JsonObject = {"iteration": message.iteration, "text": reply.content, "hasToolCalls": bool(reply.tool_calls)}
     draft.emit(MODEL_COMPLETED, data)
     draft.append(reply)
-    state.calls, state.flushed = [_record(call) for call in reply.tool_calls], 0
+    state.calls, state.flushed = tuple([_record(call) for call in reply.tool_calls]), 0
     if not limits.check(draft):
         return
     if reply.tool_calls:

@@ -124,7 +124,7 @@ def test_states_that_no_release_has_stored(changes: dict[str, Any], words: str) 
     (wait,) = state.waits
     for name, value in changes.items():
         if name in ("turn", "wait"):
-            state.waits = [msgspec.structs.replace(wait, id=value if name == "wait" else f"{value}/c/1")]
+            state.waits = (msgspec.structs.replace(wait, id=value if name == "wait" else f"{value}/c/1"),)
         else:
             setattr(state, name, value)
 

@@ -82,13 +82,13 @@ class World:
         state.cancel_at = min(1, state.cancel_at)
         state.ending_at = state.ending_at and max(1, state.ending_at + GRACE - self.now)
         state.spans = ()
-        state.waits = [
+        state.waits = tuple(
             msgspec.structs.replace(
                 wait, created=0, expires=None if wait.expires is None else max(0, wait.expires - self.now), message=None
             )
             for wait in state.waits
-        ]
-        state.calls = [msgspec.structs.replace(call, started=0) for call in state.calls]
+        )
+        state.calls = tuple(msgspec.structs.replace(call, started=0) for call in state.calls)
         ended = sorted((wait, receipt.effect, receipt.digest) for wait, receipt in self.receipts.items())
         outside = (self.owner, self.owned, self.model, sorted(self.asking), sorted(self.running), self.wakes)
         been = (

@@ -187,7 +187,7 @@ class Judge:
         assert len(last) == ends_now, "a terminal event for each end, and only then"
         if ends_now:
             assert draft.events[-1][0] in TERMINAL_EVENTS
-            assert (state.waits, state.calls, state.request, state.children) == ([], [], None, [])
+            assert (state.waits, state.calls, state.request, state.children) == ((), (), None, ())
             assert world.open == (), "an ended turn with an open call"
             assert world.children - world.ended <= world.flagged, "a child outlives its turn, and nobody has told it"
         elif state.ending is not None:

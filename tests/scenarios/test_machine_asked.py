@@ -47,7 +47,7 @@ def test_a_turn_that_ends_begins_nothing(what: str) -> None:
     turn.feed(m.Received("m", child(turn) if what == "child" else WHICH, turn.now))
 
     assert turn.answers == [Refusal("TurnClosed", f"turn {turn.state.turn_id} is CANCELLED", status="CANCELLED")]
-    assert (turn.draft.children, turn.state.children, turn.state.waits, turn.state.question) == ([], [], [], None)
+    assert (turn.draft.children, turn.state.children, turn.state.waits, turn.state.question) == ((), (), (), None)
 
 
 def test_a_child_is_started_once() -> None:
@@ -56,10 +56,10 @@ def test_a_child_is_started_once() -> None:
     order = child(turn)
 
     turn.feed(m.Received("m", order, turn.now), m.Received("n", order, turn.now))
-    assert [one.state.turn_id for one in turn.draft.children] == turn.state.children == [order.child_id]
+    assert tuple(one.state.turn_id for one in turn.draft.children) == turn.state.children == (order.child_id,)
     turn.feed(m.Received("o", order, turn.now))
 
-    assert (turn.draft.children, turn.state.children) == ([], [order.child_id])
+    assert (turn.draft.children, turn.state.children) == ((), (order.child_id,))
     assert open_waits(turn) == [SuspensionType.CHILD_AGENT]
 
 

@@ -240,7 +240,7 @@ def test_end_of_a_failing_reply() -> None:
 
     turn.feed(turn.failed("error", 0))
     assert [action for action in turn.draft.actions if isinstance(action, RunTool | StopTool)] == [StopTool("b")]
-    assert (turn.state.status, turn.state.waits) == (Status.RUNNING, [])
+    assert (turn.state.status, turn.state.waits) == (Status.RUNNING, ())
     turn.feed(turn.failed("interrupted", 1))
 
     assert turn.state.status is Status.FAILED

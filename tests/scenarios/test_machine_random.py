@@ -124,7 +124,7 @@ class World(Machine):
         assert len(last) == state.status.terminal, "a terminal event for each end, and only then"
         if state.status.terminal:
             assert self.events[-1][0] in TERMINAL_EVENTS
-            assert (state.waits, state.calls, state.request) == ([], [], None)
+            assert (state.waits, state.calls, state.request) == ((), (), None)
             assert open_calls(self.talk) == []
         elif state.status.blocked:
             assert state.waits

@@ -158,7 +158,7 @@ def test_an_api_node_starts_nothing() -> None:
     assert draft.state.plan is not None
 
     assert [each.status.value for each in draft.state.plan.tasks] == ["COMPLETED", "PENDING"]
-    assert (draft.children, persist.release_of(draft)[0], draft.state.status) == ([], base.Mode.HAND_OFF, Status.RUNNING)
+    assert (draft.children, persist.release_of(draft)[0], draft.state.status) == ((), base.Mode.HAND_OFF, Status.RUNNING)
     turn.take(draft)
     turn.crash(0)
     assert len(turn.draft.children) == 1
@@ -180,7 +180,7 @@ def test_unknown_usage_comes_first() -> None:
     turn = planner(mine("a"), mine("b"), mine("c", "a"), execution=ExecutionPolicy(budget=Budget(max_total_tokens=100)))
     turn.crash(0)
     turn.feed(ended(turn, "a"))
-    assert (turn.draft.asks_tree, turn.draft.children, persist.release_of(turn.draft)[0]) == (True, [], base.Mode.KEEP)
+    assert (turn.draft.asks_tree, turn.draft.children, persist.release_of(turn.draft)[0]) == (True, (), base.Mode.KEEP)
 
     known = msgspec.structs.replace(turn.context(), others=(1, 1, 2, 0))
     turn.take(handle(turn.state, [m.TreeKnown()], known))
@@ -197,7 +197,7 @@ def test_cancel_with_an_end() -> None:
         assert plan is not None
         assert (turn.state.status, plan.status) == (Status.CANCELLED, PlanStatus.CANCELLED)
         assert [each.status.value for each in plan.tasks] == ["COMPLETED", "CANCELLED"]
-        assert turn.draft.children == []
+        assert turn.draft.children == ()
         assert open_calls(turn.talk) == []
 
 

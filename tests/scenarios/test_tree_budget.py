@@ -273,14 +273,14 @@ async def test_cancel_while_it_is_asked_for(lab: Lab) -> None:
 
 def test_spans() -> None:
     """Overlapping times count once, gaps not at all; behind a root's last child all that is left is one number."""
-    state = TurnState("t", "a", "1", children=["c1", "c2"])
+    state = TurnState("t", "a", "1", children=("c1", "c2"))
     state.active_since = 100
     rest(state, 200)
     take_spans(state, ((150, 250), (400, 500)), 500)
     assert (state.spans, active_ms(state, 900)) == (((100, 250), (400, 500)), 250)
 
     state.active_since = 450
-    state.children = []
+    state.children = ()
     take_spans(state, ((520, 540),), 600)
     assert (state.spans, state.active_ms, state.active_since) == ((), 350, 600)
     rest(state, 610)
@@ -289,7 +289,7 @@ def test_spans() -> None:
 
 def test_many_spans() -> None:
     """The number of spans is bounded: of too many the two that are nearest to each other become one."""
-    state = TurnState("t", "a", "1", children=["c"])
+    state = TurnState("t", "a", "1", children=("c",))
     take_spans(state, tuple((at * 100, at * 100 + 10) for at in range(MAX_SPANS)), 9_999)
     take_spans(state, ((9_950, 9_960), (9_970, 9_980)), 9_999)
 
