@@ -247,7 +247,7 @@ class Bells:
         self._start(tell())
 
     async def _say(self, channel: str, body: bytes) -> int:
-        question = Question(self._servers.slot(channel), packed("SPUBLISH", channel, body))
+        question = Question(packed("SPUBLISH", channel, body), slot=self._servers.slot(channel))
         return int(await self._servers.ask_one(question))
 
     def _start(self, work: Any) -> None:

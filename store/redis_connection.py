@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -16,7 +16,7 @@ from .base import Bell, Live, Op, Reply
 from .node_names import MARK, name_of, with_key, with_name
 from .redis_bells import Bells
 from .redis_keys import Keys
-from .redis_link import packed
+from .redis_link import pack
 from .redis_memory import RedisMemory
 from .redis_pack import Script
 from .redis_place import Place
@@ -33,7 +33,7 @@ LATER_MS = 3_600_000
 NODES_MS = 3_600_000
 SUCCEEDED_MS = 120_000  # a silent node is forgotten sooner where another has announced itself under its name since
 FORGET = 10.0  # seconds after which an estimate of the server's time gives way to any newer one
-Reader: TypeAlias = Callable[[Any, Any], Awaitable[Reply]]
+Reader: TypeAlias = Callable[[Any, Any], Coroutine[Any, Any, Reply]]
 _log = logging.getLogger("turnhold")
 
 
@@ -116,7 +116,7 @@ class RedisConnection(RedisMemory):
     async def ask(self, commands: Sequence[Command], *, partly: bool = False) -> list[Any]:
         """Send plain commands, each with its key in second place; `partly`: None for those that are not answered in time."""
         slot = self.servers.slot
-        questions = [Question(slot(cast("str", command[1])), packed(*command)) for command in commands]
+        questions = [Question(pack(command), slot=slot(cast("str", command[1]))) for command in commands]
         return await self.servers.ask(questions, partly=partly)
 
     async def run(self, scripts: Sequence[Script]) -> list[Any]:
@@ -125,13 +125,13 @@ class RedisConnection(RedisMemory):
 
     async def _plain(self, commands: Sequence[Command], *, key: str) -> list[Any]:
         slot = self.servers.slot(key)
-        return await self.servers.ask([Question(slot, packed(*command)) for command in commands])
+        return await self.servers.ask([Question(pack(command), slot=slot) for command in commands])
 
     def question(self, script: Script, lane: str = "main", confirm: int = 0) -> Question:
         """Return the question that runs a script."""
         name, keys, args = script
-        data = packed("EVALSHA", self._scripts.digests[name], len(keys), *keys, *args)
-        return Question(self.servers.slot(keys[0]), data, script=name, lane=lane, confirm=confirm)
+        data = pack(("EVALSHA", self._scripts.digests[name], len(keys), *keys, *args))
+        return Question(data, confirm=confirm, slot=self.servers.slot(keys[0]), script=name, lane=lane)
 
     def _one(self, script: Script, lane: str = "main", confirm: int = 0) -> Awaitable[Any]:
         return self.servers.ask_one(self.question(script, lane, confirm))
@@ -140,14 +140,13 @@ class RedisConnection(RedisMemory):
         """Apply an operation. :raises StoreUnavailable: if its outcome is not known in time, or the server refuses it."""
         return with_name(await self.apply(with_key(op, self.key)))
 
-    async def apply(self, op: Op) -> Reply:
+    def apply(self, op: Op) -> Coroutine[Any, Any, Reply]:
         """Apply an operation in which nodes are called by their keys."""
-        pack = redis_pack.PACKERS.get(type(op))
-        if pack is None:
-            reply = await _READERS[type(op)](self, op)
-        else:
-            reply = self._told(reply_of(op, await self._one(pack(self.keys, op))))
-        return reply
+        script = redis_pack.PACKERS.get(type(op))
+        return _READERS[type(op)](self, op) if script is None else self._run_one(op, script(self.keys, op))
+
+    async def _run_one(self, op: Op, script: Script) -> Reply:
+        return self._told(reply_of(op, await self._one(script)))
 
     def _told(self, reply: Reply) -> Reply:
         now: int | None = getattr(reply, "now", None)

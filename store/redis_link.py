@@ -13,9 +13,10 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import hiredis
+import msgspec
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import AuthenticationError, AuthorizationError, RedisError
 
@@ -26,9 +27,12 @@ LANES = ("main", "renew", "confirm")
 Answer: TypeAlias = "Any"  # what the server said, or the exception that stands for it
 
 
+pack = cast("Callable[[tuple[str | int | bytes, ...]], bytes]", hiredis.pack_command)  # its own types name one argument only
+
+
 def packed(*command: str | int | bytes) -> bytes:
     """Return a command as it is sent. :raises UnicodeEncodeError: if it holds text that is no Unicode."""
-    return cast("bytes", hiredis.pack_command(command))  # pyright: ignore[reportUnknownMemberType,reportArgumentType] - its types name one argument only
+    return pack(command)
 
 
 class Lost(Exception):
@@ -50,24 +54,27 @@ class Refusal(Exception):
         super().__init__(text)
 
 
-class Call:
+class Call(msgspec.Struct, eq=False, gc=False):
     """One command, ready to be sent; `waiter` gets its answer, an error as a value.
 
-    `confirm`: milliseconds to wait for a replica; the answer is a pair then, with the number of replicas.
+    `confirm`: milliseconds to wait for a replica; the answer is a pair then, with the number of replicas. `due`: when the answer
+    has to be there (seconds of the loop's clock), once it was sent.
     """
 
-    __slots__ = ("asking", "confirm", "data", "waiter")
-
-    def __init__(self, data: bytes, waiter: asyncio.Future[Answer], *, asking: bool = False, confirm: int = 0) -> None:
-        self.data = data
-        self.waiter = waiter
-        self.asking = asking
-        self.confirm = confirm
+    data: bytes
+    waiter: asyncio.Future[Answer] = cast("asyncio.Future[Answer]", None)
+    asking: bool = False
+    confirm: int = 0
+    due: float = 0.0
 
     def answer(self, found: Answer) -> None:
         """Hand over the answer, if anybody still waits for it."""
         if not self.waiter.done():
             self.waiter.set_result(found)
+
+
+class Covering(Call):
+    """The WAIT behind a batch: what it says goes with the answers to all before it."""
 
 
 ASKING = packed("ASKING")
@@ -137,7 +144,7 @@ class Lane:
         self._connect, self._name, self._alone = connect, name, alone
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Call] = deque()
-        self._asked: deque[tuple[float, Call | Literal["WAIT"] | None]] = deque()  # when the next answers are due, and to what
+        self._asked: deque[Call] = deque()  # to what the next answers are
         self._unconfirmed: list[tuple[Call, Answer]] = []
         self._line: Line | None = None
         self._leaving: set[asyncio.Future[None]] = set()
@@ -212,15 +219,23 @@ class Lane:
                 continue
             if call.asking:
                 parts.append(ASKING)
-                asked.append((due, None))
-            parts.append(call.data)
-            asked.append((due, call))
-            size += len(call.data)
-            confirm = max(confirm, call.confirm)
+                asked.append(self._unheard(Call(ASKING), due))
+            data, call.due = call.data, due
+            parts.append(data)
+            asked.append(call)
+            size += len(data)
+            if call.confirm:
+                confirm = max(confirm, call.confirm)
         if confirm:  # one covers all: each would take the whole time
-            parts.append(packed("WAIT", 1, confirm))
-            asked.append((due, "WAIT"))
+            covering = Covering(packed("WAIT", 1, confirm), confirm=confirm)
+            parts.append(covering.data)
+            asked.append(self._unheard(covering, due))
         return parts
+
+    def _unheard(self, call: Call, due: float) -> Call:
+        """Return a call for whose answer nobody waits."""
+        call.waiter, call.due = self._loop.create_future(), due
+        return call
 
     async def _open(self) -> None:
         connection = self._connect()
@@ -250,36 +265,41 @@ class Lane:
 
     def _told(self, found: Answer) -> None:
         """Hand an answer over to who has asked; an error of the server's is a value."""
-        if not self._asked:
+        asked = self._asked
+        if not asked:
             if self._line is not None:
                 self._line.end("ProtocolError: an answer to nothing")
             return
-        _, call = self._asked.popleft()
-        if call == "WAIT":  # how many replicas have what was sent before it
-            confirmed, self._unconfirmed = self._unconfirmed, []
-            for each, answer in confirmed:
-                each.answer((answer, found))
-        elif call is not None:
-            if type(found) is hiredis.ReplyError:
-                found = Refusal(str(found))
-                # the name may lead to another server by now, which only a new connection finds
-                self._stale = self._stale or found.kind == "READONLY"
-            if call.confirm:
-                self._unconfirmed.append((call, found))
-            else:
-                call.answer(found)
-        if not self._asked:
+        call = asked.popleft()
+        if type(found) is hiredis.ReplyError:
+            found = Refusal(str(found))
+            # the name may lead to another server by now, which only a new connection finds
+            self._stale = self._stale or found.kind == "READONLY"
+        if call.confirm:
+            self._confirm(call, found)
+        else:
+            call.answer(found)
+        if not asked:
             if self._stale and self._line is not None:
                 self._line.end("READONLY")
             elif self._queue:
                 self._send()
+
+    def _confirm(self, call: Call, found: Answer) -> None:
+        """Keep an answer until it is known how many replicas have what was asked."""
+        if type(call) is not Covering:
+            self._unconfirmed.append((call, found))
+            return
+        confirmed, self._unconfirmed = self._unconfirmed, []
+        for each, answer in confirmed:
+            each.answer((answer, found))
 
     def _look(self) -> None:
         """See that no answer is overdue."""
         self._watch = None
         if not self._asked:
             return
-        due = self._asked[0][0]
+        due = self._asked[0].due
         if due > self._loop.time():
             self._watch = self._loop.call_at(due, self._look)
         elif self._line is not None:
@@ -296,9 +316,8 @@ class Lane:
         self._line, self._stale = None, False
         asked, self._asked = self._asked, deque()
         unconfirmed, self._unconfirmed = self._unconfirmed, []
-        for call in (*(call for call, _ in unconfirmed), *(call for _, call in asked)):
-            if isinstance(call, Call):
-                call.answer(Lost(why))
+        for call in (*(call for call, _ in unconfirmed), *asked):
+            call.answer(Lost(why))
         self._send()
 
 
@@ -306,15 +325,15 @@ class Link:
     """All connections of a node to one server. `connect` gives a connection that is not open yet."""
 
     def __init__(self, connect: Callable[[], AbstractConnection], name: str) -> None:
-        self._lanes = {lane: Lane(connect, f"redis {lane} {name}", alone=lane == "confirm") for lane in LANES}
+        self.lanes = {lane: Lane(connect, f"redis {lane} {name}", alone=lane == "confirm") for lane in LANES}
 
     def put(self, call: Call, lane: str = "main") -> None:
         """Send a command on a lane."""
-        self._lanes[lane].put(call)
+        self.lanes[lane].put(call)
 
     async def close(self) -> None:
         """Close all lanes; all have ended where the caller is cancelled meanwhile."""
-        for lane in self._lanes.values():
+        for lane in self.lanes.values():
             lane.end()
-        for lane in self._lanes.values():
+        for lane in self.lanes.values():
             await lane.close()

@@ -23,16 +23,18 @@ _log = logging.getLogger("turnhold")
 
 
 @final
-class Question:
-    """A command that is asked until it is answered: for a script, `script` is its name, and `data` calls it by its digest."""
+class Question(Call):
+    """A command that is asked until it is answered: for a script, `script` is its name, and `data` calls it by its digest.
 
-    __slots__ = ("address", "asking", "confirm", "data", "lane", "script", "sent", "slot")
+    `address`: where it goes next, if not to the master of its slot. `sent`: where it went last. It is never under way twice: each
+    time it is asked it has a waiter of its own, and the one before has its answer.
+    """
 
-    def __init__(self, slot: int, data: bytes, *, script: str | None = None, lane: str = "main", confirm: int = 0) -> None:
-        self.slot, self.data, self.script, self.lane, self.confirm = slot, data, script, lane, confirm
-        self.asking = False
-        self.address: Address | None = None  # where it goes next, if not to the master of its slot
-        self.sent: Address | None = None  # where it went last
+    slot: int = 0
+    script: str | None = None
+    lane: str = "main"
+    address: Address | None = None
+    sent: Address | None = None
 
 
 @final
@@ -119,15 +121,16 @@ class Servers:
     async def ask_one(self, question: Question) -> Any:
         """Return the answer to one question (see `ask`)."""
         end = self._loop.time() + OPERATION
-        answer = await self._put(question)
-        return answer if _refusal(answer) is None else await self._settled(question, answer, end)
+        answer: Any = await self._put(question)
+        if type(answer) is not list:  # no script's answer
+            return await self._settled(question, answer, end)
+        return cast("Any", answer)
 
     def _put(self, question: Question) -> asyncio.Future[Any]:
-        waiter: asyncio.Future[Any] = self._loop.create_future()
-        call = Call(question.data, waiter, asking=question.asking, confirm=question.confirm)
-        question.sent = question.address or self.address(question.slot)
-        self.link(question.sent).put(call, question.lane)
-        question.asking, question.address = False, None
+        question.waiter = waiter = self._loop.create_future()
+        question.sent = address = question.address or self._slots.get(question.slot) or self._place.seeds[0]
+        link = self._links.get(address) or self.link(address)
+        link.lanes[question.lane].put(question)
         return waiter
 
     async def _settled(self, question: Question, answer: Any, end: float) -> Any:
@@ -152,6 +155,7 @@ class Servers:
 
         :raises StoreUnavailable: if it is an answer: repeating will not help.
         """
+        question.asking, question.address = False, None
         if isinstance(refusal, Lost):
             if refusal.refused:
                 raise StoreUnavailable(f"Redis at {self._place.shown}: {refusal}", refused=True)

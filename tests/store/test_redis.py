@@ -196,7 +196,7 @@ async def test_a_stalled_save_holds_up_no_renewal(server: RedisServer, monkeypat
     monkeypatch.setattr("turnhold.store.redis_link.OPERATION", 60.0)
     async with connected(server.url) as connection:
         turn, token = await owned(connection)
-        blocked = asyncio.ensure_future(connection.servers.ask([Question(0, packed("BLPOP", "wait", 20))]))
+        blocked = asyncio.ensure_future(connection.servers.ask([Question(packed("BLPOP", "wait", 20))]))
         await until(lambda: server.info("clients")["blocked_clients"] == "1")
         renewed = await connection.call(b.Renew(leases=((turn, token),), lease_ms=60_000))
         held_up = not blocked.done()
