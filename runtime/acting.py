@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..actors.machine import messages as m
 from ..actors.machine import texts
-from ..actors.machine.draft import MEMORY, AskMemory, AskPolicy, CallModel, Draft, Park, RunTool, StopModel, StopTool
+from ..actors.machine.draft import MEMORY, Action, AskMemory, AskPolicy, CallModel, Park, RunTool, StopModel, StopTool
 from ..actors.machine.limits import NO_CALLS
 from ..actors.turn import Failure
 from . import attempts, effects, memory, tasks
@@ -17,20 +18,19 @@ if TYPE_CHECKING:
 
 def act(
     actor: Actor,
-    draft: Draft,
+    actions: Sequence[Action],
     *,
     flagged: bool = False,
     unconfirmed: bool = False,
     asked: bool = False,
     spent: frozenset[str] = NO_CALLS,
 ) -> None:
-    """Carry out what a saved draft asks for; `asked`: its model request has left already (and may even be answered).
+    """Carry out what a save asks for; `asked`: its model request has left already (and may even be answered).
 
     Between the save and a tool's start stand four checks: is the lease certainly ours, has no cancel come with the
     acknowledgement, has the tree's budget room (not in `spent`), and (of a `once` tool) has a replica confirmed the save,
-    where that was asked for? Where not, the attempt is known not to have started. Nor is one started that the same draft stops.
+    where that was asked for? Where not, the attempt is known not to have started. Nor is one started that the same save stops.
     """
-    actions = draft.actions
     stopped = {action.call_id for action in actions if isinstance(action, StopTool)} if len(actions) > 1 else NO_CALLS
     for action in actions:
         match action:
@@ -40,9 +40,9 @@ def act(
             case RunTool() if action.call_id in spent and not flagged and action.call_id not in stopped:
                 _tell_spent(actor, action)
             case RunTool():
-                _start_tool(actor, draft, action, flagged=flagged or action.call_id in stopped, unconfirmed=unconfirmed)
+                _start_tool(actor, action, flagged=flagged or action.call_id in stopped, unconfirmed=unconfirmed)
             case AskPolicy():
-                call = draft.state.call(action.call_id)
+                call = actor.state.call(action.call_id)
                 if call is not None:
                     actor.asking |= {call.id}
                     tasks.start(actor, f"policy {call.id}", effects.ask_policy, call)
@@ -62,7 +62,7 @@ def act(
 
 
 def start_model(actor: Actor, action: CallModel) -> None:
-    """Send the model request of a draft, saved or about to be."""
+    """Send a model request that is saved or about to be."""
     if actor.steps is not None:
         actor.steps.begin()
     actor.model_task = tasks.start(actor, "model", effects.ask_model, action.iteration, action.failures)
@@ -75,8 +75,8 @@ def _tell_spent(actor: Actor, action: RunTool) -> None:
     actor.mailbox.tell(m.ToolFailed(action.call_id, action.attempt, "spent", Failure("BudgetExceeded", why), text))
 
 
-def _start_tool(actor: Actor, draft: Draft, action: RunTool, *, flagged: bool, unconfirmed: bool) -> None:
-    call = draft.state.call(action.call_id)
+def _start_tool(actor: Actor, action: RunTool, *, flagged: bool, unconfirmed: bool) -> None:
+    call = actor.state.call(action.call_id)
     if call is None:
         return None
     if not actor.owns():

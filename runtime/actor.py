@@ -23,6 +23,7 @@ from ..actors.machine.draft import (
     MEMORY,
     NOBODY,
     NOTHING_RESOLVED,
+    Action,
     CallModel,
     Context,
     Draft,
@@ -58,7 +59,7 @@ class Actor(msgspec.Struct, eq=False, gc=False):
     """The live activation of a turn in this process; it owns nothing before it is told when its claim was sent (`extend`).
 
     `parked`: it ended by its own wish, as the turn was put into quarantine. `forgotten`: the store has forgotten what this
-    activation cannot repeat. `saved` is the draft of a turn that was created and claimed in one step.
+    activation cannot repeat. `first` is what the turn asked for when it was created, in the very step that claimed it.
     """
 
     host: Host
@@ -84,7 +85,7 @@ class Actor(msgspec.Struct, eq=False, gc=False):
     seen: Usage | None = None
     others: Used | None = None
     accepting: bool = True
-    saved: Draft | None = None
+    first: Sequence[Action] = ()
     lost: bool = False
     parked: bool = False
     forgotten: bool = False
@@ -201,12 +202,13 @@ class Actor(msgspec.Struct, eq=False, gc=False):
     async def run(self) -> None:
         """Live until the turn is released, terminal, or lost; every task of this actor has ended then.
 
-        A draft that has been `saved` already (of a turn created and claimed in one step) is acted on first.
+        What was asked for when the turn was created, and claimed in one step, comes `first`.
         """
         mailbox, intake = self.mailbox, self.intake
         try:
-            if self.saved is not None:
-                self._begin(self.saved)
+            if self.first:
+                act(self, self.first)
+                self.first = ()
             self._next = next_deadline(self.state, self.host.settings.cancel_grace)
             while not self.lost:
                 due = self._next is not None and self._next <= self.host.now()
@@ -245,14 +247,6 @@ class Actor(msgspec.Struct, eq=False, gc=False):
         self.recall.let_go()
         if self.steps is not None:
             self.steps.let_go()
-
-    def _begin(self, saved: Draft) -> None:
-        self.saved = None
-        watch = self.host.watch
-        watch.saved(self.turn_id, None)
-        if watch.listeners:
-            watch.tell_all(persist.first_events(saved))
-        act(self, saved)
 
     def _handle(self, batch: list[m.Message]) -> Draft:
         """Let the machine make a draft; what it cannot digest (text that is no Unicode, numbers out of range) fails the turn.
@@ -315,7 +309,7 @@ class Actor(msgspec.Struct, eq=False, gc=False):
         answers = (*draft.answers, *intake.broken) if intake.broken else draft.answers
         nothing = not (draft.changed or intake.consumed or draft.asks_tree)
         if nothing and persist.release_of(draft)[0] is KEEP:
-            act(self, draft)
+            act(self, draft.actions)
             intake.tell(answers)
             return True
         if draft.edited is not None:
@@ -346,7 +340,8 @@ class Actor(msgspec.Struct, eq=False, gc=False):
         intake.saved(draft.receipts, reply)
         if draft.actions:
             flagged, spent = reply.cancel is not None, limits.unaffordable(draft, reply.usage)
-            act(self, draft, flagged=flagged, unconfirmed=op.confirm and not reply.confirmed, asked=asked, spent=spent)
+            unconfirmed = op.confirm and not reply.confirmed
+            act(self, draft.actions, flagged=flagged, unconfirmed=unconfirmed, asked=asked, spent=spent)
         if answers:
             intake.tell(answers)
         if draft.asks_tree:

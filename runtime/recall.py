@@ -24,7 +24,7 @@ from .part import Part
 class Recall(Part, eq=False, gc=False):
     """The newest part of a history, and from the first model request on the view of it that a model gets."""
 
-    _part: list[HistoryEntry] | None = None
+    _part: Sequence[HistoryEntry] | None = None
     _first: int = 0
     _view: View | None = None
     _compressed: tuple[list[ChatMessage], list[ChatMessage] | None] | None = None
@@ -54,13 +54,13 @@ class Recall(Part, eq=False, gc=False):
 
         :param count: the length of the whole history.
         """
-        self._part, self._first = list(newest), count - len(newest)
+        self._part, self._first = newest, count - len(newest)
 
     def remember(self, entries: Sequence[HistoryEntry]) -> None:
         """Keep in step with what was saved."""
         if self._view is None:
             if self._part is not None:
-                self._part += entries
+                self._part = [*self._part, *entries]
             return
         for entry in entries:
             if type(entry) is CallEdited:  # what was said before looks different now
@@ -77,8 +77,10 @@ class Recall(Part, eq=False, gc=False):
         if self._view is not None:
             return self._view
         window, compressor = agent.window, agent.compressor
-        count = self._actor.state.message_count
-        part, first = (self._part, self._first) if self._part is not None else ([], count)
+        part: Sequence[HistoryEntry] = ()
+        first = self._actor.state.message_count
+        if self._part is not None:
+            part, first = self._part, self._first
         size = 0
         while True:  # backwards, each time as much again, until what lies before would not be seen
             found = select(readable(part), window)

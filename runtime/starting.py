@@ -158,7 +158,8 @@ async def _create(node: Node, request: StartRequest, draft: Draft, digest: str, 
                 actor.extend(sent)
                 actor.recall.begin(draft.messages, len(draft.messages))
                 actor.intake.put(reply.mail, reply.cancel)
-                actor.saved = draft
+                actor.first = draft.actions
+                node.watch.tell_all(persist.first_events(draft))
                 node.placement.adopt(actor)
             case base.Busy():
                 raise ConversationBusy(request.conversation or "", reply.turn, reply.status, reply.queued)

@@ -78,7 +78,7 @@ def test_an_effect_before_its_intent_is_found(monkeypatch: pytest.MonkeyPatch) -
 
     async def early(self: Actor, draft: Draft, batch: list) -> bool:
         before, self.state = self.state, draft.state
-        act(self, draft)
+        act(self, draft.actions)
         self.state = before
         draft.actions.clear()
         await asyncio.sleep(0)  # a memory store is asked and answers in one step
