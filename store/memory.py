@@ -6,11 +6,14 @@ A shared one lives as long as the process.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
+from ..actors.ids import root_of
 from .base import Bell, Live, Op, Reply
 from .bells import rings
 from .memory_core import MemoryCore
 
+Watcher = TypeVar("Watcher", Bell, Live)
 _shared: dict[str, MemoryStore] = {}
 
 
@@ -29,7 +32,8 @@ class MemoryStore:
         self.namespace = namespace
         self.core = MemoryCore()
         self.bells: list[Bell] = []
-        self.live: dict[str, dict[Live, int]] = {}  # by root: where what is not stored is shown, and how often that was asked
+        self.watched: dict[str, dict[Bell, int]] = {}  # by root: where "saved" is rung, and how often that was asked
+        self.live: dict[str, dict[Live, int]] = {}  # the same of what is not stored
 
     @classmethod
     def shared(cls, name: str) -> MemoryStore:
@@ -65,9 +69,11 @@ class MemoryConnection:
 
     async def call(self, op: Op) -> Reply:
         """Apply an operation; never suspends."""
+        store = self._store
         reply = self._apply(op, self._clock())
-        for kind, turn in rings(op, reply, self._store.core.roused):
-            for bell in list(self._store.bells):
+        for kind, turn in rings(op, reply, store.core.roused):
+            hearing = store.watched.get(root_of(turn)) if kind == "saved" else store.bells
+            for bell in list(hearing) if hearing else ():
                 bell(kind, turn)
         return reply
 
@@ -75,9 +81,9 @@ class MemoryConnection:
         """Leave. A second time does nothing."""
         if self._bell in self._store.bells:
             self._store.bells.remove(self._bell)
+        _forget(self._store.watched, self._bell)
         if self._live is not None:
-            for root in [root for root, watchers in self._store.live.items() if self._live in watchers]:
-                self._drop(root, self._live)
+            _forget(self._store.live, self._live)
 
     def now(self) -> int:
         """Return the store's time in milliseconds."""
@@ -88,24 +94,16 @@ class MemoryConnection:
         return ()
 
     def watch(self, root: str, *, live: bool) -> None:
-        """Show what is published of a tree; "saved" is rung here in any case."""
+        """Ring "saved" for a tree from now on, and show what is published of it."""
+        _add(self._store.watched, root, self._bell)
         if live and self._live is not None:
-            watchers = self._store.live.setdefault(root, {})
-            watchers[self._live] = watchers.get(self._live, 0) + 1
+            _add(self._store.live, root, self._live)
 
     def unwatch(self, root: str, *, live: bool) -> None:
         """End one `watch`."""
-        watchers = self._store.live.get(root, {})
-        if live and self._live is not None and self._live in watchers:
-            watchers[self._live] -= 1
-            if not watchers[self._live]:
-                self._drop(root, self._live)
-
-    def _drop(self, root: str, watcher: Live) -> None:
-        watchers = self._store.live[root]
-        del watchers[watcher]
-        if not watchers:
-            del self._store.live[root]
+        _drop(self._store.watched, root, self._bell)
+        if live and self._live is not None:
+            _drop(self._store.live, root, self._live)
 
     def publish(self, root: str, body: bytes) -> None:
         """Show a live event to the other nodes that watch the tree."""
@@ -116,3 +114,25 @@ class MemoryConnection:
     def wants(self, root: str) -> bool:
         """Tell whether another node watches the tree with `live`."""
         return any(watcher != self._live for watcher in self._store.live.get(root, ()))
+
+
+def _add(watched: dict[str, dict[Watcher, int]], root: str, watcher: Watcher) -> None:
+    watchers = watched.setdefault(root, {})
+    watchers[watcher] = watchers.get(watcher, 0) + 1
+
+
+def _drop(watched: dict[str, dict[Watcher, int]], root: str, watcher: Watcher) -> None:
+    watchers = watched.get(root, {})
+    if watcher in watchers:
+        watchers[watcher] -= 1
+        if not watchers[watcher]:
+            del watchers[watcher]
+            if not watchers:
+                del watched[root]
+
+
+def _forget(watched: dict[str, dict[Watcher, int]], watcher: Watcher) -> None:
+    for root in [root for root, watchers in watched.items() if watcher in watchers]:
+        del watched[root][watcher]
+        if not watched[root]:
+            del watched[root]

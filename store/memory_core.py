@@ -16,7 +16,10 @@ class MemoryCore(MemoryReads):
 
     def apply(self, op: Op, now: int) -> Reply:
         """Apply one operation at `now`, or at the greatest time seen so far."""
-        self.latest = now = max(self.latest, now)
+        if now > self.latest:
+            self.latest = now
+        else:
+            now = self.latest
         if self.roused:
             self.roused.clear()
         reply: Reply = getattr(self, OPERATIONS[type(op)])(op, now)

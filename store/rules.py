@@ -292,29 +292,36 @@ class Rules(EntryRules, Tables[R]):
             self._rouse(record, now)
 
     def _write(self, record: R, op: Save, now: int) -> None:
-        for message_id in op.consumed:
-            if self.take_mail(record, message_id, now):
-                record.unread -= 1
         messages, events = op.messages, op.events
         if messages.bodies or events.count:
             self.append(record, messages, events)
             record.message_count += len(messages.bodies)
             record.event_count += events.count
         self.put_snapshot(record, op.snapshot)
-        record.schema, record.status, record.updated, record.usage = op.schema, op.status, now, op.usage
+        record.status, record.updated, record.usage = op.status, now, op.usage
         record.version, record.save_id = op.version + 1, op.save_id
-        if op.progress:
+        if record.schema != op.schema:
+            record.schema = op.schema
+        if record.crashes and op.progress:
             record.crashes = 0
         if op.ack_cancel and record.cancel is not None:
             record.cancel_acked, record.cancel = record.cancel, None
+        if op.consumed or op.receipts or op.replies or op.closed:
+            self._answer(record, op, now)
+        for wait in op.opened:
+            self.put_wait(record, wait)
+
+    def _answer(self, record: R, op: Save, now: int) -> None:
+        """Take what was consumed from the mailbox, and keep what is said to it."""
+        for message_id in op.consumed:
+            if self.take_mail(record, message_id, now):
+                record.unread -= 1
         for receipt in op.receipts:
             self.put_receipt(record, receipt)
         for reply in op.replies:
             self.put_reply(record, reply.message_id, reply.body, now)
         for wait_id in op.closed:
             self.drop_wait(record, wait_id)
-        for wait in op.opened:
-            self.put_wait(record, wait)
 
     def _reach(self, record: R, op: Save, now: int) -> None:
         cause = record.cancel or record.cancel_acked
