@@ -13,7 +13,10 @@ import zlib
 PARTITIONS = 256
 ROOT_LENGTH = 29
 CHILD_LENGTH = ROOT_LENGTH + 16
+RANDOM_BYTES = 26
+"""How many random bytes a root's id is made of, where it is made of any."""
 _LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
+_BY_BYTE = _LETTERS.encode() * 8
 _PAIRS = tuple([one + other for one in _LETTERS for other in _LETTERS])
 _SHAPE = re.compile(r"[0-9a-f]{2}-[a-z2-7]{26}([a-z2-7]{16})?")
 
@@ -37,12 +40,15 @@ def root_id(random: bytes, conversation: str | None, key: str | None, namespace:
     With an idempotency key the id is a digest of namespace, conversation and key, so that a repeated start finds the first one.
     Turns of one conversation share its partition.
 
-    :param random: 16 random bytes; used where no key is given.
+    :param random: `RANDOM_BYTES` of them; used where no key is given.
     """
-    body = random if key is None else hashlib.sha256("\0".join((namespace, conversation or "", key)).encode()).digest()[:16]
+    if key is None:
+        body = random.translate(_BY_BYTE).decode()
+    else:
+        body = base32(hashlib.sha256("\0".join((namespace, conversation or "", key)).encode()).digest()[:16])
     anchor = conversation if conversation is not None else key
     partition = random[0] if anchor is None else zlib.crc32(anchor.encode()) % PARTITIONS
-    return f"{partition:02x}-{base32(body)}"
+    return f"{partition:02x}-{body}"
 
 
 def child_id(root: str, random: bytes) -> str:

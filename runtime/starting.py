@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,7 +11,7 @@ from ..actors.agent import Agent
 from ..actors.chat import ChatMessage, UserMessage
 from ..actors.checks import MAX_ID, MAX_KEY, check_flag, check_text
 from ..actors.errors import AgentNotFound, ConversationBusy, IdempotencyKeyReused, InvalidDefinition
-from ..actors.ids import root_id
+from ..actors.ids import RANDOM_BYTES, root_id
 from ..actors.machine.create import digest_of, new_turn
 from ..actors.machine.draft import NOBODY, Context, Draft
 from ..actors.machine.ending import superseded_by
@@ -108,28 +107,29 @@ async def start(node: Node, request: StartRequest) -> str:
     metadata, marks = inputs.metadata(node.types, request.metadata, options.metadata)
     found = await find_definition(node, request.agent)
     by = node.placement.claim_by(new=True) if found.agent is not None and node.execute and node.placement.free > 0 else None
-    drafted = partial(
-        new_turn,
-        root_id(node.world.token(16), request.conversation, request.idempotency_key, node.store.namespace),
-        found.id,
-        found.version,
-        message,
-        instructions=found.instructions,
-        history=history,
-        policy=options.execution_policy or found.policy,
-        conversation=request.conversation,
-        tenant=request.tenant,
-        metadata=metadata,
-        marks=marks,
-        streaming=options.streaming if request.streaming is None else request.streaming,
-        bound=found.agent is not None,
-        recalls=request.history is None,
-    )
-    draft = drafted(_context(node, found, by))
-    if draft.state.status.terminal:  # a budget of nothing: it is created READY like every turn, and ends in its first activation
-        by = None
-        draft = drafted(_context(node, found, None))
-    return await _create(node, request, draft, digest_of(found.id, message), by)
+    root = root_id(node.world.token(RANDOM_BYTES), request.conversation, request.idempotency_key, node.store.namespace)
+    while True:
+        draft = new_turn(
+            root,
+            found.id,
+            found.version,
+            message,
+            _context(node, found, by),
+            instructions=found.instructions,
+            history=history,
+            policy=options.execution_policy or found.policy,
+            conversation=request.conversation,
+            tenant=request.tenant,
+            metadata=metadata,
+            marks=marks,
+            streaming=options.streaming if request.streaming is None else request.streaming,
+            bound=found.agent is not None,
+            recalls=request.history is None,
+        )
+        if by is None or not draft.state.status.terminal:
+            digest = "" if request.idempotency_key is None else digest_of(found.id, message)
+            return await _create(node, request, draft, digest, by)
+        by = None  # a budget of nothing: it is created READY like every turn, and ends in its first activation
 
 
 def _context(node: Node, found: Definition, by: base.ClaimBy | None) -> Context:

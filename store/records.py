@@ -101,9 +101,10 @@ class Events(msgspec.Struct, gc=False, frozen=True):
 
 
 class NewTurn(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """A turn to be created. `digest` is of (agent id, input); `wake` 0 means now, `None` never by itself.
+    """A turn to be created. `digest` is of (agent id, input), or empty where nobody can make the same start again.
 
-    A root with a `conversation` takes that conversation's open-turn entry, or a place in its queue.
+    `wake` 0 means now, `None` never by itself. A root with a `conversation` takes that conversation's open-turn entry, or a place
+    in its queue.
     """
 
     turn: str

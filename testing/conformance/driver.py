@@ -180,7 +180,7 @@ class Driver(Minds):
         else:
             conversation = self.random.choice((None, *TALKS))
             partition = self.random.randrange(256)
-            turn = root_id(bytes([partition]) + self.random.randbytes(15), conversation, None, "")
+            turn = root_id(bytes([partition]) + self.random.randbytes(25), conversation, None, "")
             new = self._new(turn, None, conversation)
             if self._chance(0.1):
                 new = msgspec.structs.replace(new, wake=self.random.choice((None, self.now + 300)))

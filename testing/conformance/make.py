@@ -26,7 +26,7 @@ def root(conversation: str | None = None, *, beside: str | None = None) -> str:
     """Name a root: in its conversation's partition, in that of another turn, or in the next one."""
     number = next(_numbers)
     partition = number * SPREAD % 256 if beside is None else partition_of(beside)
-    return root_id(bytes([partition]) + f"root{number:011d}".encode(), conversation, None, "")
+    return root_id(bytes([partition]) + f"root{number:021d}".encode(), conversation, None, "")
 
 
 def child(turn: str, number: int = 1) -> str:

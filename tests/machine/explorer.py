@@ -141,7 +141,7 @@ def spend(world: World, what: str) -> World | None:
 def first(story: Story) -> tuple[World, Draft]:
     """A turn that has just been created and claimed."""
     context = Context(now=START, activation="a1", agent=story.agent, cancel_grace=GRACE, delegates={story.agent.id: story.agent})
-    name, agent = root_id(bytes(16), None, None, ""), story.agent
+    name, agent = root_id(bytes(26), None, None, ""), story.agent
     draft = new_turn(name, agent.id, agent.version, UserMessage("hi"), context, policy=agent.policy)
     empty = World(draft.state, left=tuple(getattr(story, name) for name in BUDGETS))
     return empty, draft

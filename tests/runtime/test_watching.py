@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from turnhold import TurnRef
 
-ROOT = root_id(bytes(16), None, None, "")
+ROOT = root_id(bytes(26), None, None, "")
 CHILD = child_id(ROOT, bytes(10))
 _names = itertools.count()
 

@@ -46,7 +46,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         draft = new_turn(
-            root_id(bytes(16), None, None, ""),
+            root_id(bytes(26), None, None, ""),
             self.agent.id,
             self.agent.version,
             UserMessage("hi"),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import redis
 
 START = 1_700_000_000_000
-ROOT = root_id(b"\x07" * 16, None, None, "test")
+ROOT = root_id(b"\x07" * 26, None, None, "test")
 CHILD = child_id(ROOT, b"\x01" * 10)
 WAIT = wait_id(ROOT, "call-1", 1)
 

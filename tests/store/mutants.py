@@ -135,7 +135,7 @@ MUTANTS = [
     Mutant("flag of a save lost", "self.cancel(base.Cancel(turn=turn, cause=why), now)", "pass"),
     Mutant("events numbered twice", "record.event_count += events.count", "record.event_count += 1"),
     Mutant("progress never resets", "record.crashes = 0\n        if op.ack", "pass\n        if op.ack"),
-    Mutant("every save resets crashes", "if op.progress:", "if True:"),
+    Mutant("every save resets crashes", "if record.crashes and op.progress:", "if True:"),
     Mutant(
         "abandon by anybody",
         "if record is None or not record.shows(op.token):\n            return base.Fenced(None if record is None else record.node)"

@@ -23,7 +23,7 @@ TALK, TALKS = "talk", "talk\x00s"  # a name may be the beginning of another
 
 
 def named(number: int, conversation: str = TALK) -> str:
-    return root_id(bytes([number]) * 16, conversation, None, "test")
+    return root_id(bytes([number]) * 26, conversation, None, "test")
 
 
 class Talk:

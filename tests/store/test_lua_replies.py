@@ -44,7 +44,7 @@ def test_create_leaves_the_turn_to_who_knows_the_agent(both: Both, changes: dict
 
 def test_a_conversation_has_one_open_turn_until_it_ends(both: Both) -> None:
     """Busy names the open turn and its status; the end frees the conversation."""
-    second = root_id(b"\x07" * 15 + b"\x02", None, None, "test")
+    second = root_id(b"\x07" * 25 + b"\x02", None, None, "test")
     both.create(conversation="talk")
     assert both(base.Create(new=new_turn(second, conversation="talk"))) == base.Busy(ROOT, "READY")
 

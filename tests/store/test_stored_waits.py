@@ -14,7 +14,7 @@ from turnhold.actors.record import utc
 from turnhold.actors.waits import Phase, Suspension, SuspensionType
 from turnhold.store import codec
 
-ROOT = root_id(b"\x07" * 16, None, None, "test")
+ROOT = root_id(b"\x07" * 26, None, None, "test")
 CHILD = child_id(ROOT, b"\x01" * 10)
 PLAIN: dict[str, Any] = {
     "id": wait_id(ROOT, "call", 1),
