@@ -25,13 +25,13 @@ def readable(entries: Iterable[HistoryEntry]) -> list[ChatMessage]:
 
 def edits_of(messages: Iterable[ChatMessage]) -> dict[str, str]:
     """Return who edited the arguments of which calls (by call id; an editor without a name is empty)."""
-    return {
-        call.id: call.edited_by
-        for message in messages
-        if isinstance(message, AiMessage)
-        for call in message.tool_calls
-        if call.edited_by is not None
-    }
+    edits: dict[str, str] = {}
+    for message in messages:
+        if isinstance(message, AiMessage):
+            for call in message.tool_calls:
+                if call.edited_by is not None:
+                    edits[call.id] = call.edited_by
+    return edits
 
 
 def marked(messages: Sequence[ChatMessage], edits: Mapping[str, str]) -> Sequence[ChatMessage]:

@@ -17,7 +17,7 @@ from .plan import TaskPlan, plan_view
 from .record import JsonObject, JsonValue, Metadata, Record, Time, utc
 from .turn import NOTHING, CallRecord, OpenWait, Status, TurnState, masked
 from .used import total_of
-from .waits import Phase, Suspension, SuspensionType
+from .waits import TOOL_APPROVAL, Phase, Suspension, SuspensionType
 
 T = TypeVar("T")
 
@@ -119,7 +119,7 @@ def pending_call(record: CallRecord) -> ToolCall:
 def metadata_of(wait: OpenWait, call: CallRecord | None) -> JsonObject:
     """Return a wait's metadata; that of an approval names the call and its digest, which stand in its record."""
     found = wait.metadata or {}
-    if call is None or wait.type is not SuspensionType.TOOL_APPROVAL:
+    if call is None or wait.type is not TOOL_APPROVAL:
         return found
     return {"toolName": call.name, "digest": call.digest, **found}
 
@@ -197,12 +197,15 @@ def view_of(
         created_at=utc(state.created_at),
         updated_at=utc(state.updated_at),
     )
-    if state.calls:
-        view = replace(view, pending_calls=tuple([pending_call(call) for call in state.calls if not call.finished]))
-    if suspensions:
-        view = replace(view, suspension=suspensions[0], suspensions=suspensions, next_runnable_at=_due(waits))
-    if open_waits:
-        view = replace(view, open_waits=open_waits)
+    if state.calls or suspensions or open_waits:
+        view = replace(
+            view,
+            suspension=suspensions[0] if suspensions else None,
+            suspensions=suspensions,
+            open_waits=open_waits,
+            pending_calls=tuple([pending_call(call) for call in state.calls if not call.finished]),
+            next_runnable_at=_due(waits),
+        )
     if state.parent_turn_id is not None or state.conversation_id is not None or state.tenant is not None:
         view = replace(view, parent_turn_id=state.parent_turn_id, conversation_id=state.conversation_id, tenant=state.tenant)
     if state.status.terminal or state.error is not None or state.budget_exceeded_reason is not None:

@@ -42,7 +42,7 @@ class ContextWindow(Record, frozen=True, kw_only=True, omit_defaults=True):
         check_flag("ContextWindow.compact_completed_tool_turns", self.compact_completed_tool_turns)
 
 
-class Selection(msgspec.Struct, frozen=True):
+class Selection(msgspec.Struct, frozen=True, gc=False):
     """The turns of a history that are within `max_turns`, older ones compacted.
 
     `older` ones may be compressed, `recent` ones (at least the newest) stay as they are. `sure` is false where the beginning of a
@@ -88,17 +88,18 @@ def turns_of(messages: Iterable[ChatMessage]) -> tuple[list[Turn], bool]:
     pending: set[str] = set()
     sure = True
     for message in messages:
-        if isinstance(message, ToolMessage):
+        if isinstance(message, UserMessage):
+            if message.kind == "input" and not pending:
+                turn = []
+                turns.append(turn)
+        elif isinstance(message, AiMessage):
+            for call in message.tool_calls:
+                pending.add(call.id)
+        elif isinstance(message, ToolMessage):
             if message.call_id not in pending:
                 sure = sure and not turns
                 continue
             pending.discard(message.call_id)
-        elif isinstance(message, AiMessage):
-            if message.tool_calls:
-                pending.update([call.id for call in message.tool_calls])
-        elif not pending and _opens(message):
-            turn = []
-            turns.append(turn)
         turn.append(message)
     return turns or ([turn] if turn else []), sure
 
@@ -169,7 +170,7 @@ class View:
         for turn in turns:
             self._edits = edits_of(turn)
             self._seen += marked(turn, self._edits)
-        self._units: list[int] = [len(turn) for turn in turns[:-1]]  # the newest one always stays
+        self._units = list(map(len, turns[:-1]))  # the newest one always stays
         self._counted = self._tokens = 0
         self._fit()
 

@@ -151,14 +151,15 @@ def _of(draft: Draft, wait: OpenWait) -> CallRecord:
 
 def _approve(draft: Draft, wait: OpenWait, asked: ResumeCommand) -> None:
     """The approval is bound to this record. Edited arguments replace all; the policy is asked once more about them."""
-    call = msgspec.structs.replace(_of(draft, wait), approved=True)
+    call = _of(draft, wait)
     arguments = None if asked.arguments is None else call.unmasked(asked.arguments)
     if arguments is None or arguments == call.arguments:
-        draft.put(msgspec.structs.replace(call, status=PENDING, allowed=True, parameters=None))
+        draft.put(msgspec.structs.replace(call, approved=True, status=PENDING, allowed=True, parameters=None))
         return
     draft.put(
         msgspec.structs.replace(
             call,
+            approved=True,
             status=CallStatus.UNDECIDED,
             edited=arguments,
             edited_by=asked.by,

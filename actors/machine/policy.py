@@ -13,7 +13,7 @@ from ..forms import FormDefinition
 from ..policies import ApprovalDecision
 from ..record import JsonObject, JsonValue
 from ..tools import Tool, decision_of
-from ..turn import CallRecord, CallStatus, Failure
+from ..turn import PENDING, CallRecord, CallStatus, Failure
 from . import ending, plans, texts
 from .draft import AskPolicy, Draft
 from .messages import RESOLVER, PolicyDecided, PolicyFailed
@@ -75,9 +75,9 @@ def refuse(draft: Draft, call: CallRecord, type: str, message: str, **more: Json
 def decide(draft: Draft, call: CallRecord, tool: Tool[..., Any], decision: ApprovalDecision) -> None:
     """Apply a decision. A call that a person has just approved (with edited arguments) is only held by a refusal."""
     effect = tool.effect or ("once" if decision.outcome == "require" or call.approved else "repeatable")
-    call = msgspec.structs.replace(call, effect=effect, policy_failures=0)
     if decision.outcome == "deny":
-        draft.put(msgspec.structs.replace(call, status=CallStatus.REJECTED, result=texts.denied(decision)))
+        result = texts.denied(decision)
+        draft.put(msgspec.structs.replace(call, effect=effect, policy_failures=0, status=CallStatus.REJECTED, result=result))
         data: JsonObject = {"toolCallId": call.id, "toolName": call.name, "by": "policy"}
         if decision.code is not None:
             data["code"] = decision.code
@@ -85,9 +85,10 @@ def decide(draft: Draft, call: CallRecord, tool: Tool[..., Any], decision: Appro
             data["reason"] = decision.reason
         draft.emit(EventType.TOOL_REJECTED, data)
     elif decision.outcome == "require" and not call.approved:
-        open_approval(draft, msgspec.structs.replace(call, parameters=tool.parameters), decision, tool.assignee)
+        call = msgspec.structs.replace(call, effect=effect, policy_failures=0, parameters=tool.parameters)
+        open_approval(draft, call, decision, tool.assignee)
     else:
-        draft.put(msgspec.structs.replace(call, status=CallStatus.PENDING, allowed=True))
+        draft.put(msgspec.structs.replace(call, effect=effect, policy_failures=0, status=PENDING, allowed=True))
 
 
 def decided(draft: Draft, message: PolicyDecided) -> None:
