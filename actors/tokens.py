@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from .chat import AiMessage, ChatMessage, ToolCall, Usage, UserMessage
+from .chat import AiMessage, ChatMessage, SystemMessage, ToolCall, ToolMessage, Usage, UserMessage
 
 BYTES_PER_TOKEN = 4
 MESSAGE_TOKENS = 4
@@ -20,7 +20,10 @@ def tokens_of(message: ChatMessage) -> int:
     """
     text = message.content
     size, parts = len(text) if text.isascii() else _size(text), 0
-    if isinstance(message, AiMessage):
+    kind = type(message)
+    if kind is ToolMessage or kind is SystemMessage:
+        pass  # what has nothing but text, and is neither of the others: that is seen slowly
+    elif isinstance(message, AiMessage):
         if message.usage is not None and message.usage.output_tokens:
             return message.usage.output_tokens
         if message.reasoning:

@@ -331,10 +331,10 @@ def decision_of(value: object) -> ApprovalDecision:
 
     :raises InvalidDefinition: if it is neither a bool nor an `ApprovalDecision`.
     """
-    if isinstance(value, ApprovalDecision):
-        return value
     if isinstance(value, bool):
         return REQUIRE if value else ALLOW
+    if isinstance(value, ApprovalDecision):
+        return value
     raise InvalidDefinition(f"an approval policy answers with a bool or an ApprovalDecision, not {type(value).__name__}")
 
 

@@ -45,7 +45,7 @@ def command(draft: Draft, message: Received, asked: ResumeCommand, marks: Marks 
     if not state.waits:
         return Refusal("NotSuspended", f"turn {state.turn_id} waits for nothing")
     found = _find(draft, asked)
-    if isinstance(found, Refusal):
+    if not isinstance(found, OpenWait):
         return found
     refusal = _check(draft, found, asked)
     if refusal is not None:

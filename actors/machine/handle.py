@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from ..turn import TurnState
 from . import activate, advance, calls, children, commands, deadlines, ending, policy, recall, replies, rewound
@@ -48,53 +49,13 @@ def handle(state: TurnState, messages: Iterable[Message], context: Context) -> D
         if type(message) is HandOff:
             handed = message
         else:
-            take(draft, message)
+            _TAKE[type(message)](draft, message)
     if handed is not None:
-        take(draft, handed)
+        calls.hand_off(draft, handed)
     advance.settle(draft)
     if draft.starting:
         draft.children = tuple([new_child(draft.state, wanted, context.now) for wanted in draft.starting])
     return draft
-
-
-def take(draft: Draft, message: Message) -> None:
-    """Take one message in."""
-    match message:
-        case Received():
-            receive(draft, message)
-        case ModelReplied():
-            replies.replied(draft, message)
-        case ToolReturned():
-            calls.returned(draft, message)
-        case Activated():
-            activate.activated(draft, message)
-        case CancelRequested():
-            activate.cancel_requested(draft, message)
-        case ModelFailed():
-            replies.failed(draft, message)
-        case PolicyDecided():
-            policy.decided(draft, message)
-        case PolicyFailed():
-            policy.failed(draft, message)
-        case MemoryRead():
-            recall.read(draft, message)
-        case MemoryFailed():
-            recall.failed(draft, message)
-        case ToolFailed():
-            calls.failed(draft, message)
-        case FormAsked():
-            calls.form_asked(draft, message)
-        case NotStarted():
-            calls.not_started(draft, message)
-        case DeadlinePassed():
-            deadlines.passed(draft)
-        case TreeKnown() | ToolResolved():
-            pass  # what could not start before the tree's usage, or the tool, was known is looked at again
-        case HandOff():
-            calls.hand_off(draft, message)
-        case Fault():
-            draft.too_large = message.error.type == "SnapshotTooLarge"
-            ending.fail(draft, message.error.type, message.error.message)
 
 
 def receive(draft: Draft, message: Received) -> None:
@@ -116,3 +77,38 @@ def receive(draft: Draft, message: Received) -> None:
         case DefinitionAccepted():
             outcome = activate.definition_accepted(draft, body)
     draft.answers = (*draft.answers, (message.message_id, outcome))
+
+
+def _again(draft: Draft, message: TreeKnown | ToolResolved) -> None:
+    """What could not start before the tree's usage, or the tool, was known is looked at again."""
+
+
+def _due(draft: Draft, message: DeadlinePassed) -> None:
+    deadlines.passed(draft)
+
+
+def _faulty(draft: Draft, message: Fault) -> None:
+    draft.too_large = message.error.type == "SnapshotTooLarge"
+    ending.fail(draft, message.error.type, message.error.message)
+
+
+_TAKE: dict[type[Message], Callable[[Draft, Any], None]] = {
+    Received: receive,
+    ModelReplied: replies.replied,
+    ModelFailed: replies.failed,
+    ToolReturned: calls.returned,
+    ToolFailed: calls.failed,
+    FormAsked: calls.form_asked,
+    NotStarted: calls.not_started,
+    PolicyDecided: policy.decided,
+    PolicyFailed: policy.failed,
+    MemoryRead: recall.read,
+    MemoryFailed: recall.failed,
+    Activated: activate.activated,
+    CancelRequested: activate.cancel_requested,
+    DeadlinePassed: _due,
+    TreeKnown: _again,
+    ToolResolved: _again,
+    Fault: _faulty,
+}
+"""What takes a message of each kind in; a hand-off comes last, behind them."""
