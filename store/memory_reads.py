@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from itertools import islice
 from typing import TypeVar
@@ -26,15 +27,21 @@ class MemoryReads(MemoryTables):
     def read_history(self, op: base.ReadHistory, now: int) -> Reply:
         """Read history entries."""
         record = self._turns.get(op.turn)
-        return base.Entries(() if record is None else tuple(record.history[op.start : op.start + op.limit]))
+        if record is None:
+            return base.Entries(())
+        places = range(op.start, min(op.start + op.limit, len(record.history)))
+        return base.Entries(tuple(map(record.history.__getitem__, places)))
 
     def read_events(self, op: base.ReadEvents, now: int) -> Reply:
         """Read event batches."""
         record = self._turns.get(op.turn)
         if record is None:
             return base.EventBatches((), 0, terminal=False)
-        found = (batch for batch in record.events if batch[0] + batch[1] - 1 > op.after)
-        return base.EventBatches(tuple(islice(found, op.limit)), record.event_count, record.state == "T")
+        events = record.events
+        first = bisect_right(range(len(events)), op.after, key=lambda place: events[place].first + events[place].count - 1)
+        found = map(events.__getitem__, range(first, min(first + op.limit, len(events))))
+        batches = tuple([(batch.first, batch.count, batch.epoch, batch.body) for batch in found])
+        return base.EventBatches(batches, record.event_count, record.state == "T")
 
     def versions(self, op: base.Versions, now: int) -> Reply:
         """Read how far turns are."""

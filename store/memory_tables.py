@@ -1,6 +1,7 @@
 """What the memory store keeps: plain dictionaries and sorted indexes.
 
-Dictionaries of nothing but text and bytes cost the garbage collector nothing, however many turns are kept.
+Dictionaries of nothing but text, numbers, bytes and Structs without `gc` cost the garbage collector nothing, however many turns are
+kept. A list, even an empty one, costs it something each time it looks through all that lives.
 """
 
 # ruff: noqa: D102 (the methods are described in `Tables`)
@@ -22,12 +23,21 @@ from .tables import NODES_MS, REPLIES_MS, SEEN_MS, ReceiptKey, Record
 LATER_MS = 3_600_000
 
 
+class Batch(msgspec.Struct, gc=False, frozen=True):
+    """The events of one save: the number of the first, how many, the epoch of the saver, and themselves."""
+
+    first: int
+    count: int
+    epoch: int
+    body: bytes
+
+
 class MemoryRecord(Record):
-    """A record with what lies beside it."""
+    """A record with what lies beside it. `history` and `events` are by their places, from 0."""
 
     snapshot: bytes = b""
-    history: list[bytes] = []
-    events: list[tuple[int, int, int, bytes]] = []
+    history: dict[int, bytes] = {}
+    events: dict[int, Batch] = {}
     mail: dict[str, Mail] = {}
     seen: dict[str, None] = {}
     waits: dict[str, WaitRow] = {}
@@ -99,12 +109,15 @@ class MemoryTables(MemoryEntries, Rules[MemoryRecord]):
         return record.snapshot
 
     def append(self, record: MemoryRecord, messages: base.Messages, events: base.Events) -> None:
-        record.history.extend(messages.bodies)
+        history = record.history
+        for body in messages.bodies:
+            history[len(history)] = body
         if events.count:
-            record.events.append((events.at + 1, events.count, record.epoch, events.body))
+            record.events[len(record.events)] = Batch(events.at + 1, events.count, record.epoch, events.body)
 
     def read_tail(self, record: MemoryRecord, count: int) -> tuple[bytes, ...]:
-        return tuple(record.history[-count:])
+        history = record.history
+        return tuple(map(history.__getitem__, range(max(0, len(history) - count), len(history))))
 
     def set_wake(self, record: MemoryRecord, wake: int | None) -> None:
         if record.wake != wake:
