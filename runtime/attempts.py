@@ -41,7 +41,7 @@ def context_of(
 ) -> ToolContext[object]:
     """Return what a tool may know and ask."""
     state = actor.state
-    context = ToolContext[object](
+    context: ToolContext[object] = ToolContext(
         turn_id=state.turn_id,
         root_turn_id=root_of(state.turn_id),
         parent_turn_id=state.parent_turn_id,
