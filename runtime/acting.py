@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..actors.machine import messages as m
 from ..actors.machine import texts
-from ..actors.machine.draft import MEMORY, Action, AskMemory, AskPolicy, CallModel, Park, RunTool, StopModel, StopTool
+from ..actors.machine.draft import MEMORY, Action, AskMemory, AskPolicy, CallModel, RunTool, StopModel, StopTool
 from ..actors.machine.limits import NO_CALLS
 from ..actors.turn import Failure
 from . import attempts, effects, memory, tasks
@@ -33,32 +33,27 @@ def act(
     """
     stopped = {action.call_id for action in actions if isinstance(action, StopTool)} if len(actions) > 1 else NO_CALLS
     for action in actions:
-        match action:
-            case CallModel():
-                if not asked:
-                    start_model(actor, action)
-            case RunTool() if action.call_id in spent and not flagged and action.call_id not in stopped:
+        if type(action) is CallModel:
+            if not asked:
+                start_model(actor, action)
+        elif type(action) is RunTool:
+            if action.call_id in spent and not flagged and action.call_id not in stopped:
                 _tell_spent(actor, action)
-            case RunTool():
+            else:
                 _start_tool(actor, action, flagged=flagged or action.call_id in stopped, unconfirmed=unconfirmed)
-            case AskPolicy():
-                call = actor.state.call(action.call_id)
-                if call is not None:
-                    actor.asking |= {call.id}
-                    tasks.start(actor, f"policy {call.id}", effects.ask_policy, call)
-            case AskMemory():
-                actor.asking |= {MEMORY}
-                tasks.start(actor, "memory", memory.recollect)
-            case StopModel():
-                if actor.model_task is not None:
-                    actor.model_task.cancel()
-            case StopTool():
-                actor.stopping |= {action.call_id}
-                for task, name in actor.tasks.items():
-                    if name == f"tool {action.call_id}" and tasks.begun(task):  # else it finds out when it begins
-                        task.cancel()
-            case Park():
-                pass
+        elif type(action) is AskPolicy:
+            call = actor.state.call(action.call_id)
+            if call is not None:
+                actor.asking |= {call.id}
+                tasks.start(actor, f"policy {call.id}", effects.ask_policy, call)
+        elif type(action) is AskMemory:
+            actor.asking |= {MEMORY}
+            tasks.start(actor, "memory", memory.recollect)
+        elif type(action) is StopModel:
+            if actor.model_task is not None:
+                actor.model_task.cancel()
+        elif type(action) is StopTool:
+            _stop_tool(actor, action)
 
 
 def start_model(actor: Actor, action: CallModel) -> None:
@@ -73,6 +68,13 @@ def _tell_spent(actor: Actor, action: RunTool) -> None:
     again = " again" if action.attempt > 1 else ""
     text = texts.failed("budget_exceeded", f"The call was not started{again}: the budget is used up.")
     actor.mailbox.tell(m.ToolFailed(action.call_id, action.attempt, "spent", Failure("BudgetExceeded", why), text))
+
+
+def _stop_tool(actor: Actor, action: StopTool) -> None:
+    actor.stopping |= {action.call_id}
+    for task, name in actor.tasks.items():
+        if name == f"tool {action.call_id}" and tasks.begun(task):  # else it finds out when it begins
+            task.cancel()
 
 
 def _start_tool(actor: Actor, action: RunTool, *, flagged: bool, unconfirmed: bool) -> None:
