@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -19,6 +20,7 @@ from .part import Part
 
 By: TypeAlias = Literal["command", "wait"]
 Known: TypeAlias = tuple[Receipt, By]
+BY_TIME = attrgetter("at")
 NO_NAMES: frozenset[str] = frozenset()
 NOTHING_BROUGHT: Mapping[str, m.MailMessage] = MappingProxyType({})
 
@@ -92,7 +94,8 @@ class Intake(Part, eq=False, gc=False):
         if self._mail:
             received += self._opened()
         if received:
-            batch += await self._known(sorted(received, key=lambda message: message.at))
+            received.sort(key=BY_TIME)
+            batch += await self._known(received)
         if due:
             batch.append(m.DeadlinePassed())
         return batch
@@ -148,7 +151,7 @@ class Intake(Part, eq=False, gc=False):
         ]
         self._brought = NOTHING_BROUGHT
         if not unknown:
-            return [self._with(message, None) for message in received]
+            return [self._with(message, None) for message in received] if self._receipts else received
         found = await self._find([message.message.command for message in unknown if isinstance(message.message, m.Resume)])
         answers = dict(zip((message.message_id for message in unknown), found, strict=True))
         known: list[m.Received] = []

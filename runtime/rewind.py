@@ -59,16 +59,8 @@ class SaveLog(msgspec.Struct, eq=False, gc=False):
 
 
 def _size(op: base.Save) -> int:
-    size = 512 + len(op.events.body)
-    for body in op.messages.bodies:
-        size += len(body)
-    for receipt in op.receipts:
-        size += len(receipt.body)
-    for reply in op.replies:
-        size += len(reply.body)
-    for wait in op.opened:
-        size += len(wait.body)
-    for row in op.memory:
+    size = 512 + len(op.events.body) + sum(map(len, op.messages.bodies))
+    for row in (*op.receipts, *op.replies, *op.opened, *op.memory):
         size += len(row.body)
     for new in op.create:
         size += len(new.snapshot) + sum(map(len, new.messages.bodies))
