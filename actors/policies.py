@@ -16,6 +16,9 @@ from .record import JsonObject, Metadata, Record, Seconds, duration, millisecond
 MAX_MULTIPLIER = 100
 MAX_REASON = 4096
 MAX_TASKS = 100
+CALL_CLOSED = "The call was not finished: {reason}"
+TURN_CLOSED = "This turn was not finished: {reason}"
+CANCELLED = "cancelled"
 
 FailureStrategy: TypeAlias = Literal["stop", "continue"]
 ToolErrors: TypeAlias = Literal["fail", "return_to_model"]
@@ -79,6 +82,9 @@ class Budget(Record, frozen=True, kw_only=True, omit_defaults=True):
             _optional_limit(self, name)
 
 
+UNLIMITED = Budget()
+
+
 class RetryPolicy(Record, frozen=True, kw_only=True, omit_defaults=True):
     """How often one operation (a model request, a call) is tried again, and after how long.
 
@@ -123,10 +129,10 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True, omit_defaults=True):
     max_crashes: int = 5
     tool_errors: ToolErrors = "fail"
     retry_policy: RetryPolicy = RetryPolicy()
-    budget: Budget = Budget()
-    interrupted_tool_message_template: str = "The call was not finished: {reason}"
-    interrupted_turn_message_template: str = "This turn was not finished: {reason}"
-    cancellation_reason: str = "cancelled"
+    budget: Budget = UNLIMITED
+    interrupted_tool_message_template: str = CALL_CLOSED
+    interrupted_turn_message_template: str = TURN_CLOSED
+    cancellation_reason: str = CANCELLED
     sequential: bool = False
 
     def __post_init__(self) -> None:
@@ -141,9 +147,13 @@ class ExecutionPolicy(Record, frozen=True, kw_only=True, omit_defaults=True):
             raise InvalidDefinition(f"ExecutionPolicy.retry_policy must be a RetryPolicy, not {shown(self.retry_policy)}")
         if not isinstance(self.budget, Budget):
             raise InvalidDefinition(f"ExecutionPolicy.budget must be a Budget, not {shown(self.budget)}")
-        check_text("ExecutionPolicy.interrupted_tool_message_template", self.interrupted_tool_message_template, MAX_REASON)
-        check_text("ExecutionPolicy.interrupted_turn_message_template", self.interrupted_turn_message_template, MAX_REASON)
-        check_text("ExecutionPolicy.cancellation_reason", self.cancellation_reason, MAX_REASON)
+        # a stored policy is read often, and mostly has these very words
+        if self.interrupted_tool_message_template is not CALL_CLOSED:
+            check_text("ExecutionPolicy.interrupted_tool_message_template", self.interrupted_tool_message_template, MAX_REASON)
+        if self.interrupted_turn_message_template is not TURN_CLOSED:
+            check_text("ExecutionPolicy.interrupted_turn_message_template", self.interrupted_turn_message_template, MAX_REASON)
+        if self.cancellation_reason is not CANCELLED:
+            check_text("ExecutionPolicy.cancellation_reason", self.cancellation_reason, MAX_REASON)
 
 
 class PlanningPolicy(Record, frozen=True, kw_only=True, omit_defaults=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias, cast
 
 import msgspec
@@ -100,6 +101,7 @@ def _inlined(schema: Any, parts: dict[str, Any]) -> Any:
     return {key: _inlined(item, parts) for key, item in found.items() if not (key == "discriminator" and "mapping" in item)}
 
 
+@lru_cache(1024)
 def utc(ms: int) -> datetime:
     """Return store milliseconds as an aware UTC time."""
     return datetime.fromtimestamp(ms / 1000, UTC)

@@ -8,14 +8,13 @@ as they have ended.
 from __future__ import annotations
 
 from ..events import STEP_STARTED
-from ..policies import Budget
+from ..policies import UNLIMITED, Budget
 from ..record import Seconds, milliseconds
 from ..turn import NOTHING, CallRecord, Status, TurnState, Used
 from ..used import active_ms, plus, total_of, usage_of
 from . import ending
 from .draft import Draft, RunTool
 
-UNLIMITED = Budget()
 NO_CALLS: frozenset[str] = frozenset()
 MAX_DEPTH = 8
 """How many turns may stand above one; a chain of agents that call each other for ever ends here."""
@@ -44,8 +43,10 @@ def exceeded(draft: Draft, *, tool: bool = False) -> str | None:
 
 
 def _own(state: TurnState) -> Budget | None:
-    policy = state.policy
-    return None if policy is None or policy.budget == UNLIMITED else policy.budget
+    if state.policy is None:
+        return None
+    budget = state.policy.budget
+    return None if budget is UNLIMITED or budget == UNLIMITED else budget
 
 
 def _reached(budget: Budget, used: Used, active: int, wall: int, *, tool: bool, of: str = "") -> str | None:
