@@ -159,7 +159,8 @@ async def _create(node: Node, request: StartRequest, draft: Draft, digest: str, 
                 actor.recall.begin(draft.messages, len(draft.messages))
                 actor.intake.put(reply.mail, reply.cancel)
                 actor.first = draft.actions
-                node.watch.tell_all(persist.first_events(draft))
+                if node.watch.listeners:
+                    node.watch.tell_all(persist.first_events(draft))
                 node.placement.adopt(actor)
             case base.Busy():
                 raise ConversationBusy(request.conversation or "", reply.turn, reply.status, reply.queued)

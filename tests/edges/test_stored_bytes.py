@@ -476,8 +476,9 @@ async def test_unreadable_events(place: Place) -> None:
     runtime = await place.runtime(gated())
     turn, wait = await waiting(runtime)
     record = place.records[turn.id]
-    first, count, epoch, _ = record.events[-1]
-    record.events[-1] = (first, count, epoch, b"noise")
+    last, batch = record.events.popitem()
+    first = batch.first
+    record.events[last] = msgspec.structs.replace(batch, body=b"noise")
     seen: list[int] = []
 
     async def read() -> None:

@@ -199,7 +199,8 @@ class Case:
         for record in self.store.core._turns.values():
             state = codec.decode_state(record.turn, record.schema, record.snapshot)
             codec.check_counts(state, record.message_count, record.event_count)
-            assert (len(record.history), sum(row[1] for row in record.events)) == (record.message_count, record.event_count)
+            events = sum(batch.count for batch in record.events.values())
+            assert (len(record.history), events) == (record.message_count, record.event_count)
             assert record.state == "T", state
         events = [event async for event in turn.events(live=False)]
         assert [event.sequence for event in events] == list(range(1, len(events) + 1))
@@ -220,7 +221,7 @@ class Case:
         reply = self.store.core.apply(base.ReadMemory(conversation="c", limit=1000), 0)
         entries = {entry.id: entry.body for entry in reply.entries if entry.shown}
         history = self.store.core._turns[turn.id].history
-        assert entries == {f"{turn.id}:{place}": body for place, body in enumerate(history)}
+        assert entries == {f"{turn.id}:{place}": body for place, body in history.items()}
         cards = [codec.decode_remembered(entry).message for entry in reply.entries if not entry.shown]
         assert all(isinstance(card, ActionMessage) and card.status is not CardStatus.PENDING for card in cards), cards
 

@@ -12,7 +12,8 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from turnhold import Agent, ContextWindow, tool
-from turnhold.actors.machine import calls, commands, recall
+from turnhold.actors.machine import calls, commands, handle, recall
+from turnhold.actors.machine.messages import ToolFailed
 from turnhold.runtime import memory, persist
 from turnhold.store.memory_core import MemoryCore
 from turnhold.testing import ScriptedModel, TurnRaceMachine, call
@@ -138,8 +139,8 @@ def thread_given_up(patch: Patch) -> None:
         else:
             failed(draft, message)
 
-    failed = calls.failed
-    patch.setattr(calls, "failed", again)
+    failed = handle._TAKE[ToolFailed]
+    patch.setitem(handle._TAKE, ToolFailed, again)
 
 
 @dataclass(frozen=True)
