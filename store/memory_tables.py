@@ -53,6 +53,14 @@ class Tree(msgspec.Struct, gc=False):
     usage: tuple[int, int, int, int] = (0, 0, 0, 0)
 
 
+class Dated(msgspec.Struct, gc=False, frozen=True):
+    """A message id that is kept for a while: since when, and of which turn."""
+
+    at: int
+    turn: str
+    message_id: str
+
+
 class MemoryTables(MemoryEntries, Rules[MemoryRecord]):
     """The tables and indexes."""
 
@@ -68,8 +76,8 @@ class MemoryTables(MemoryEntries, Rules[MemoryRecord]):
         self._waits: SortedIndex[WaitRow] = SortedIndex()
         self._created: SortedIndex[str] = SortedIndex()
         self._expiring: SortedIndex[str] = SortedIndex()
-        self._replied: deque[tuple[int, str, str]] = deque()
-        self._seen: deque[tuple[int, str, str]] = deque()
+        self._replied: deque[Dated] = deque()
+        self._seen: deque[Dated] = deque()
         self._nodes: dict[str, base.NodeRow] = {}
 
     def find_turn(self, turn: str) -> MemoryRecord | None:
@@ -144,14 +152,14 @@ class MemoryTables(MemoryEntries, Rules[MemoryRecord]):
     def put_mail(self, record: MemoryRecord, mail: Mail) -> None:
         record.mail[mail.message_id] = mail
         record.seen[mail.message_id] = None
-        self._seen.append((mail.at, record.turn, mail.message_id))
+        self._seen.append(Dated(mail.at, record.turn, mail.message_id))
 
     def take_mail(self, record: MemoryRecord, message_id: str, now: int) -> bool:
         if record.mail.pop(message_id, None) is not None:
             return True
         if message_id not in record.seen:
             record.seen[message_id] = None
-            self._seen.append((now, record.turn, message_id))
+            self._seen.append(Dated(now, record.turn, message_id))
         return False
 
     def read_mailbox(self, record: MemoryRecord, limit: int | None) -> tuple[Mail, ...]:
@@ -188,7 +196,7 @@ class MemoryTables(MemoryEntries, Rules[MemoryRecord]):
 
     def put_reply(self, record: MemoryRecord, message_id: str, body: bytes, now: int) -> None:
         self._trees[record.root].replies[message_id] = body
-        self._replied.append((now, record.root, message_id))
+        self._replied.append(Dated(now, record.root, message_id))
 
     def read_reply(self, root: str, message_id: str) -> bytes | None:
         tree = self._trees.get(root)
@@ -242,16 +250,16 @@ class MemoryTables(MemoryEntries, Rules[MemoryRecord]):
 
     def prune(self, op: base.Prune, now: int) -> Reply:
         """Drop what is over."""
-        for _at, root, message_id in _over(self._replied, now - REPLIES_MS, op.limit):
-            tree = self._trees.get(root)
+        for said in _over(self._replied, now - REPLIES_MS, op.limit):
+            tree = self._trees.get(said.turn)
             if tree is not None:
-                tree.replies.pop(message_id, None)
-        for _at, turn, message_id in _over(self._seen, now - SEEN_MS, op.limit):
-            record = self._turns.get(turn)
-            if record is not None and message_id in record.mail:
-                self._seen.append((now, turn, message_id))
+                tree.replies.pop(said.message_id, None)
+        for heard in _over(self._seen, now - SEEN_MS, op.limit):
+            record = self._turns.get(heard.turn)
+            if record is not None and heard.message_id in record.mail:
+                self._seen.append(Dated(now, heard.turn, heard.message_id))
             elif record is not None:
-                record.seen.pop(message_id, None)
+                record.seen.pop(heard.message_id, None)
         for key, root in list(islice(self._expiring.above(None), op.limit)):
             if key[0] > now:
                 break
@@ -270,9 +278,9 @@ class MemoryTables(MemoryEntries, Rules[MemoryRecord]):
             self._created.drop((record.created, turn))
 
 
-def _over(rows: deque[tuple[int, str, str]], until: int, limit: int) -> list[tuple[int, str, str]]:
+def _over(rows: deque[Dated], until: int, limit: int) -> list[Dated]:
     """Take the rows from before a time."""
-    taken: list[tuple[int, str, str]] = []
-    while rows and rows[0][0] <= until and len(taken) < limit:
+    taken: list[Dated] = []
+    while rows and rows[0].at <= until and len(taken) < limit:
         taken.append(rows.popleft())
     return taken
