@@ -242,6 +242,7 @@ class Actor(msgspec.Struct, eq=False, gc=False):
             await recover(self)  # before who waits here sends again, and wakes a turn that has forgotten its starts
 
     def _let_go(self) -> None:
+        self._fault = None  # its traceback knows this actor
         self.intake.let_go()
         self.saver.let_go()
         self.recall.let_go()

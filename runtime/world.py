@@ -140,6 +140,7 @@ class World:
             return await waiter
         finally:
             timer.cancel()
+            del timer, waiter  # else an exception, this frame and the waiter stay: the garbage collector looks at no timer
 
     async def wait(self, waiter: asyncio.Future[T], seconds: float | None) -> bool:
         """Wait for a future, at most some seconds; tell whether it is done. The future is never cancelled."""

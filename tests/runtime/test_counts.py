@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import logging
 import sys
+import weakref
 from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -12,6 +15,7 @@ import msgspec
 import pytest
 
 from turnhold import Agent, AiMessage, ExecutionPolicy, ModelRequest, ResumeCommand, Runtime, ToolCall, tool
+from turnhold.runtime import actor
 from turnhold.runtime.guard import TimeLimit
 from turnhold.runtime.runtime import node_of
 from turnhold.runtime.world import World
@@ -234,3 +238,46 @@ async def test_a_limit_that_is_lifted_goes() -> None:
     TimeLimit(world, 60).stop()
 
     assert alive() <= before
+
+
+async def test_a_waiter_without_an_answer_goes() -> None:
+    """What is raised instead of an answer, the frame it has left and the waiter know each other; the timer does not hold them."""
+    world, loop = World(), asyncio.get_running_loop()
+
+    async def asked() -> weakref.ref[asyncio.Future[None]]:
+        waiter: asyncio.Future[None] = loop.create_future()
+        loop.call_soon(waiter.set_exception, ConnectionError())
+        with pytest.raises(ConnectionError):
+            await world.answer(waiter, 60)
+        return weakref.ref(waiter)
+
+    waiter = await asked()
+    await asyncio.sleep(0)  # the loop still holds what it has woken this task for
+    gc.collect()
+
+    assert waiter() is None
+
+
+async def test_an_activation_with_a_fault_goes(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """A turn that its activation cannot work with is parked, and neither the fault nor the activation stays in the process."""
+    faults: list[weakref.ref[Exception]] = []
+
+    class Fault(Exception):
+        pass
+
+    def broken(*_: object) -> None:
+        fault = Fault()
+        faults.append(weakref.ref(fault))
+        raise fault
+
+    caplog.set_level(logging.CRITICAL, "turnhold")  # what is logged is kept until the test is over
+    clock = VirtualClock()
+    async with Runtime("memory://", agents=[Agent("talks", model=ScriptedModel("answer"))], clock=clock) as runtime:
+        monkeypatch.setattr(actor, "handle", broken)
+        turn = await runtime.start("talks", "hi")
+        view = await turn.settle(60)
+        await clock.idle()
+    gc.collect()
+
+    assert view.quarantine is not None
+    assert [fault() for fault in faults] == [None, None]
