@@ -234,6 +234,8 @@ class Actor(msgspec.Struct, eq=False, gc=False):
 
     async def _wind_up(self) -> None:
         """End what runs here; where the turn is lost, see to it that no start is forgotten."""
+        if self.lost:
+            self.host.watch.ring(self.turn_id)  # who watches must hear of the next owner, however long this takes
         if self.tasks or self.steps is not None:
             if not self.lost:
                 self.intake.reroute()

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from turnhold import Agent, AiMessage, ExecutionPolicy, ModelRequest, Status, StoreUnavailable
+from turnhold import Agent, AiMessage, ExecutionPolicy, ModelRequest, Runtime, Status, StoreUnavailable, tool
 from turnhold.runtime.leases import BATCH
 from turnhold.runtime.runtime import node_of
 from turnhold.store import base
+from turnhold.testing import ScriptedModel, VirtualClock, call
 
 from .fleet import LEASE, Bench, Fleet
 
@@ -292,3 +293,34 @@ async def test_an_idle_node_without_a_store(fleet: Fleet) -> None:
     fleet.lines["a"].broken = ()
     await fleet.clock.advance(POLLS)
     assert a.healthy
+
+
+async def test_a_lost_activation_that_takes_long_to_end() -> None:
+    """Who waits where a turn was lost hears what its next owner does, however long a call there takes to end."""
+    ending, ended = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def stubborn() -> str:
+        """Take long to end, the first time."""
+        if not ending.is_set():
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ending.set()
+                await ended.wait()
+        return "done"
+
+    shop, clock = Agent("shop", model=ScriptedModel(call("stubborn"), "done"), tools=[stubborn]), VirtualClock()
+    url = "memory://a-lost-activation"
+    async with Runtime(url, agents=[shop], clock=clock) as first, Runtime(url, agents=[shop], clock=clock) as second:
+        turn = await first.start(shop, "go")
+        settled = asyncio.ensure_future(turn.settle())
+        await clock.idle()
+        lost = node_of(first).placement.actors[turn.id]
+        await node_of(first).call(base.Abandon(turn=turn.id, token=lost.token, delay_ms=0))
+        lost.lose()
+        await clock.idle()
+
+        assert (await second.turn(turn.id).view()).status is Status.COMPLETED
+        assert settled.done()
+        ended.set()
