@@ -233,5 +233,5 @@ class Watch:
         for listener in list(self.listeners):
             try:
                 listener(event)
-            except Exception:
+            except (Exception, asyncio.CancelledError):  # a task that does not wait is not cancelled: it is the listener's own
                 log.exception("listener_failed", turn=event.turn_id, event_type=event.type.value)

@@ -194,13 +194,14 @@ async def test_one_end_of_a_call(lab: Lab, desk: Desk) -> None:
     assert ends == {"boom": [E.TOOL_FAILED], "denied": [E.TOOL_REJECTED], "gated": [E.TOOL_REJECTED]}
 
 
-async def test_listeners(lab: Lab) -> None:
+@pytest.mark.parametrize("error", [RuntimeError, asyncio.CancelledError])
+async def test_listeners(lab: Lab, error: type[BaseException]) -> None:
     """O306: a listener that raises stops nobody; one that was removed hears nothing; all hear the same stored events in order."""
     heard: list[Event] = []
     removed: list[Event] = []
 
     def broken(event: Event) -> None:
-        raise RuntimeError("listener")
+        raise error("listener")
 
     shop = agent("hello")
     runtime = await lab.runtime(shop, listeners=[broken, heard.append])
