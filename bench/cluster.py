@@ -38,7 +38,7 @@ def measure(options: Options) -> list[Row]:
 
 
 def all_together(server: Server, options: Options) -> list[Row]:
-    count = options.pick(1440, 96)
+    count = options.pick(5760, 96)
     shares: dict[int, list[float]] = {number: [] for number in (1, 2, 3)}
 
     def variant(nodes: list[Node]) -> Sample:
