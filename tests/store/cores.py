@@ -35,6 +35,17 @@ class Memory:
         """Nothing is left."""
 
 
+class Copy:
+    """A copy of a database, closed when nobody has it any more."""
+
+    def __init__(self, core: SqliteCore) -> None:
+        self.connection = sqlite3.connect(":memory:")
+        core.connection.backup(self.connection)
+
+    def __del__(self) -> None:
+        self.connection.close()
+
+
 class Sqlite:
     """A SQLite core on a file; put back in time by copying the whole database."""
 
@@ -45,13 +56,11 @@ class Sqlite:
         return self.core.apply(op, now)
 
     def take(self) -> Any:
-        copied = sqlite3.connect(":memory:")
-        self.core.connection.backup(copied)
-        return copied
+        return Copy(self.core)
 
     def put_back(self, taken: Any) -> None:
         with closing(sqlite3.connect(self.path)) as other:  # the core would not notice it on its own connection
-            taken.backup(other)
+            taken.connection.backup(other)
 
     def end(self) -> None:
         """Close the file."""
