@@ -72,11 +72,13 @@ async def announced(runtime: Runtime, names: set[str]) -> None:
 
 
 async def follow(turn: TurnRef, nodes: dict[str, Executor]) -> None:
-    """Show what happens to the turn, wherever it lives; kill whoever sends the mail, the first time."""
+    """Show what happens to the turn, wherever it lives; let B approve, and kill whoever sends the mail, the first time."""
     alive = True
     async for event in turn.events():
         if event.type not in QUIET:
             say("A", f"reads {event.sequence or 'live'}", told(event))
+        if event.type is EventType.TURN_SUSPENDED:
+            nodes["B"].approve(turn.id)
         if event.type is EventType.TOOL_PROGRESS and alive:
             alive = False
             owner = (await turn.view()).owner
@@ -94,7 +96,6 @@ async def main(url: str) -> None:
             say("A", "starts", f"turn {turn.id}")
             view = await turn.settle()
             say("A", "sees", f"{view.status.value}; it sleeps in the store, no process has it")
-            nodes["B"].approve(turn.id)
             await follow(turn, nodes)
             view = await turn.view()
             say("A", "sees", f"{view.status.value}: {view.final_output}")

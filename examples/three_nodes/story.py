@@ -35,8 +35,9 @@ async def refund_order(context: ToolContext[str], order_id: str, amount: int) ->
 async def send_mail(context: ToolContext[str], text: str) -> str:
     """Write to the customer."""
     say(context.services, "tool", f"send_mail starts, attempt {context.attempt}, key {context.idempotency_key}")
-    await context.progress("the mail server is slow")
-    await asyncio.sleep(1)
+    for message in ("the mail server is slow", "it still is"):  # who comes to watch misses what was shown before
+        await context.progress(message)
+        await asyncio.sleep(0.5)
     return "sent"
 
 

@@ -26,6 +26,7 @@ def test_a_turn_that_loses_its_owner_goes_on_elsewhere(own: bool, request: pytes
     assert all(story), ended.stdout
     told = [match.groups() for match in story if match]
     starts = [(node, text) for node, what, text in told if what == "tool"]
+    assert len(starts) == 3, ended.stdout
     first, second, last = (node for node, _ in starts)
     assert first == second != last  # B and then C, unless B stood still for its lease of 3 s when it had answered
     assert starts[0][1] == "refund_order starts, attempt 1"
@@ -33,5 +34,5 @@ def test_a_turn_that_loses_its_owner_goes_on_elsewhere(own: bool, request: pytes
     assert starts[1][1].split(" ")[-1] == starts[2][1].split(" ")[-1]
     assert ("B", "answers", "APPROVED by ann") in told
     assert [what for _, what, _ in told].count("kill") == 1
-    assert sum(text.startswith("TOOL_PROGRESS") for node, what, text in told if (node, what) == ("A", "reads")) == 2
+    assert sum(text.startswith("TOOL_PROGRESS") for node, what, text in told if (node, what) == ("A", "reads")) >= 2
     assert ("A", "sees", "COMPLETED: Refunded, and the customer knows.") in told
