@@ -325,15 +325,15 @@ class Link:
     """All connections of a node to one server. `connect` gives a connection that is not open yet."""
 
     def __init__(self, connect: Callable[[], AbstractConnection], name: str) -> None:
-        self.lanes = {lane: Lane(connect, f"redis {lane} {name}", alone=lane == "confirm") for lane in LANES}
+        self._lanes = {lane: Lane(connect, f"redis {lane} {name}", alone=lane == "confirm") for lane in LANES}
 
     def put(self, call: Call, lane: str = "main") -> None:
         """Send a command on a lane."""
-        self.lanes[lane].put(call)
+        self._lanes[lane].put(call)
 
     async def close(self) -> None:
         """Close all lanes; all have ended where the caller is cancelled meanwhile."""
-        for lane in self.lanes.values():
+        for lane in self._lanes.values():
             lane.end()
-        for lane in self.lanes.values():
+        for lane in self._lanes.values():
             await lane.close()

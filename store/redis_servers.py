@@ -128,9 +128,8 @@ class Servers:
 
     def _put(self, question: Question) -> asyncio.Future[Any]:
         question.waiter = waiter = self._loop.create_future()
-        question.sent = address = question.address or self._slots.get(question.slot) or self._place.seeds[0]
-        link = self._links.get(address) or self.link(address)
-        link.lanes[question.lane].put(question)
+        question.sent = question.address or self.address(question.slot)
+        self.link(question.sent).put(question, question.lane)
         return waiter
 
     async def _settled(self, question: Question, answer: Any, end: float) -> Any:
