@@ -13,6 +13,7 @@ from .errors import ArgumentsInvalid, InvalidDefinition, OutputInvalid
 from .record import JsonObject, JsonValue
 from .schema import check_schema
 from .signature import MAX_DEPTH, Binder
+from .tables import tables_of
 from .typeschema import schema_of
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Output(Generic[Out]):
         whole = check_schema(name, schema_of(name, holder))
         self.wrapped = bare.get("type") != "object"
         self.schema = whole if self.wrapped else check_schema(name, bare)
-        self._binder = Binder(whole, decoder, ())
+        self._binder = Binder(whole, decoder, (), tables=tables_of(holder))
 
     def read(self, text: str) -> JsonValue:
         """Return what a final reply says, as JSON-like as it was written: text as it is, everything else from its JSON.

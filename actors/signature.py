@@ -16,6 +16,7 @@ from .context import ToolContext
 from .errors import ArgumentsInvalid, InvalidDefinition
 from .record import JsonObject, JsonValue
 from .schema import MAX_FAULTS, Fault, check_schema, faults, render
+from .tables import Tables, tables_of
 from .typeschema import schema_of
 
 MAX_ARGUMENTS = 1 << 20
@@ -32,9 +33,10 @@ class Binder:
     :param whole: the one parameter that gets all arguments as a dict, if the function wants them so.
     :param names: the only names that the function takes, where the schema does not say so.
     :param optional: whether the decoder leaves parameters unset that were not given.
+    :param tables: what the decoder puts in sets or makes keys of dicts.
     """
 
-    __slots__ = ("_checked", "_optional", "contexts", "decoder", "names", "parameters", "whole")
+    __slots__ = ("_checked", "_optional", "_tables", "contexts", "decoder", "names", "parameters", "whole")
 
     def __init__(
         self,
@@ -45,6 +47,7 @@ class Binder:
         names: frozenset[str] | None = None,
         *,
         optional: bool = False,
+        tables: Tables | None = None,
     ) -> None:
         self.parameters: Final = parameters
         self.decoder: Final = decoder
@@ -54,6 +57,7 @@ class Binder:
         # Patterns are matched here first, under a time limit. msgspec then matches them once more, by `re` and without one: a text
         # that `regex` accepts at once, as it does "aaaa…" for "(a+)+b|a", may take `re` for ever.
         self._optional = optional
+        self._tables = tables
         self._checked = decoder is None or b'"pattern"' in msgspec.json.encode(parameters)
 
     def bind(self, tool: str, arguments: Any) -> dict[str, Any]:
@@ -72,7 +76,11 @@ class Binder:
             raw = msgspec.json.encode(arguments)
             if self.decoder is None:
                 return msgspec.json.decode(raw)
+            if self._tables is not None and (crowded := self._tables.fault(arguments, len(raw))):
+                raise ArgumentsInvalid(tool, [crowded])
             bound = self._decode(self.decoder, raw)
+        except ArgumentsInvalid:
+            raise
         except msgspec.ValidationError as error:
             raise ArgumentsInvalid(tool, self._faults(arguments) or [self._fault(error)]) from None
         except Exception as error:  # not JSON-like, or a type's own __post_init__ does not like it
@@ -124,7 +132,8 @@ def binder_of(name: str, function: Callable[..., Any]) -> Binder:
         raise InvalidDefinition(f"tool {name}: {error}") from None
     described = _described(schema, defaults, inspect.getdoc(_documented(function)))
     optional = any(default is msgspec.UNSET for _, _, default in fields)
-    return Binder(check_schema(f"tool {name}: parameters", described), decoder, tuple(contexts), optional=optional)
+    parameters = check_schema(f"tool {name}: parameters", described)
+    return Binder(parameters, decoder, tuple(contexts), optional=optional, tables=tables_of(struct))
 
 
 def binder_of_schema(name: str, parameters: object, function: Callable[..., Any]) -> Binder:
