@@ -9,7 +9,7 @@ from .floors import committed, replayed, stored
 from .harness import Bar, Options, Row, Sample, Variant, apart, folder, interleave, median_rate, rate_row, run
 from .plain_redis import packed, parts_of, piped, pooled
 from .servers import Server
-from .work import Ops, cycles, payloads, recorded
+from .work import Ops, cycles, late, payloads, recorded
 
 TITLE = "approve cycles"
 WIDTHS = (1, 64, 512, 4096)
@@ -41,7 +41,7 @@ def measure(options: Options) -> list[Row]:
             part = bodies[: round(count * trips)]
             variants[f"memory {width}"] = lambda count=count, width=width: apart(measured, "memory://", count, width)
             for name, level in SQLITE.items():
-                variants |= on_disk(name, level, part, count, width)
+                variants |= on_disk(name, level, part, late(ops[: round(trips)]), count, width)
             if server is not None:
                 variants |= on_redis(server, ops[: len(part)], count, width)
                 if width == 64:
@@ -75,14 +75,14 @@ def rows_of(samples: dict[str, list[Sample]], note: str, wire: str) -> list[Row]
     return rows
 
 
-def on_disk(name: str, level: str, bodies: list[bytes], count: int, width: int) -> dict[str, Variant]:
+def on_disk(name: str, level: str, bodies: list[bytes], unflushed: list[bool], count: int, width: int) -> dict[str, Variant]:
     def real() -> Sample:
         with folder() as path:
             return apart(measured, f"sqlite:///{path}/turns.db?synchronous={level}", count, width)
 
     def floor() -> Sample:
         with folder() as path:
-            return run(lambda: committed(path / "plain.db", bodies, count, width, level))
+            return run(lambda: committed(path / "plain.db", bodies, count, width, level, unflushed))
 
     return {f"{name} {width}": real, f"{name} floor {width}": floor}
 

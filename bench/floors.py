@@ -38,11 +38,14 @@ def stored(bodies: Sequence[bytes], count: int) -> Sample:
 
 
 class PlainWriter:
-    """A thread that puts rows into a table, all that are queued in one commit; no more than that."""
+    """A thread that puts rows into a table, all that are queued in one commit; no more than that.
+
+    A commit is flushed to the disk unless all of its rows may be `late`.
+    """
 
     def __init__(self, path: Path, level: str = "full") -> None:
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[tuple[int, bytes | None, asyncio.Future[bytes | None]]] = deque()
+        self._queue: deque[tuple[int, bytes | None, bool, asyncio.Future[bytes | None]]] = deque()
         self._changed = threading.Condition()
         self._open = True
         self._path = path
@@ -50,16 +53,16 @@ class PlainWriter:
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
-    def put(self, key: int, body: bytes) -> asyncio.Future[bytes | None]:
-        return self._ask(key, body)
+    def put(self, key: int, body: bytes, *, late: bool = False) -> asyncio.Future[bytes | None]:
+        return self._ask(key, body, late)
 
     def get(self, key: int) -> asyncio.Future[bytes | None]:
         return self._ask(key, None)
 
-    def _ask(self, key: int, body: bytes | None) -> asyncio.Future[bytes | None]:
+    def _ask(self, key: int, body: bytes | None, late: bool = False) -> asyncio.Future[bytes | None]:
         waiter: asyncio.Future[bytes | None] = self._loop.create_future()
         with self._changed:
-            self._queue.append((key, body, waiter))
+            self._queue.append((key, body, late, waiter))
             self._changed.notify()
         return waiter
 
@@ -71,8 +74,9 @@ class PlainWriter:
 
     def _run(self) -> None:
         connection = sqlite3.connect(self._path, isolation_level=None)
-        for setting in ("journal_mode = WAL", f"synchronous = {self._level}", "wal_autocheckpoint = 4000"):
+        for setting in ("journal_mode = WAL", "wal_autocheckpoint = 4000"):
             connection.execute(f"PRAGMA {setting}")
+        level = ""
         connection.execute("CREATE TABLE kept(key INTEGER PRIMARY KEY, body BLOB NOT NULL)")
         while True:
             with self._changed:
@@ -82,11 +86,15 @@ class PlainWriter:
                     break
                 jobs = list(self._queue)
                 self._queue.clear()
-            if writes := [(key, body) for key, body, _ in jobs if body is not None]:
+            if writes := [(key, body) for key, body, _, _ in jobs if body is not None]:
+                wanted = "normal" if all(late for _, _, late, _ in jobs) else self._level
+                if wanted != level:
+                    connection.execute(f"PRAGMA synchronous = {wanted}")
+                    level = wanted
                 connection.execute("BEGIN IMMEDIATE")
                 connection.executemany("INSERT INTO kept VALUES (?, ?)", writes)
                 connection.execute("COMMIT")
-            done = [(waiter, None if body is not None else self._read(connection, key)) for key, body, waiter in jobs]
+            done = [(waiter, None if body is not None else self._read(connection, key)) for key, body, _, waiter in jobs]
             self._loop.call_soon_threadsafe(self._settle, done)
         connection.close()
 
@@ -100,8 +108,13 @@ class PlainWriter:
             waiter.set_result(body)
 
 
-async def committed(path: Path, bodies: Sequence[bytes], count: int, width: int, level: str) -> Sample:
-    """The same bytes in as many round trips of a plain writer with the same group commit, `width` cycles at once."""
+async def committed(
+    path: Path, bodies: Sequence[bytes], count: int, width: int, level: str, late: Sequence[bool] = (False,)
+) -> Sample:
+    """The same bytes in as many round trips of a plain writer with the same group commit, `width` cycles at once.
+
+    `late`: of the trips of a cycle, those whose commit need not be flushed.
+    """
     writer = PlainWriter(path, level)
     trips, each = len(bodies) // count, count // width
     try:
@@ -110,7 +123,7 @@ async def committed(path: Path, bodies: Sequence[bytes], count: int, width: int,
 
         async def worker(first: int) -> None:
             for key in range(first * trips, (first + each) * trips):
-                await writer.put(key, bodies[key])
+                await writer.put(key, bodies[key], late=late[key % len(late)])
 
         await asyncio.gather(*[worker(at * each) for at in range(width)])
         sample = clock.sample(each * width)

@@ -14,7 +14,7 @@ from .floors import PlainWriter
 from .harness import Bar, Options, Row, folder, quantile, run
 from .plain_redis import loaded, packed
 from .servers import Server
-from .work import Ops, Work, answered, payloads, recorded, suspended
+from .work import Ops, Work, answered, late, payloads, recorded, suspended
 
 TITLE = "resume to completed, one at a time"
 BARS = {"memory": Bar(most=0.5), "sqlite full": Bar(most=1.5), "redis": Bar(most=1.5)}
@@ -25,7 +25,7 @@ def measure(options: Options) -> list[Row]:
     """Measure the stores; the floors are the same bytes in as many commits, the same commands in as many round trips."""
     count = options.pick(500, 20)
     ops = recorded(1)[2:]  # behind the start: the delivery and three saves
-    bodies = payloads(ops)
+    bodies = list(zip(payloads(ops), late(ops), strict=True))
     found: dict[str, list[float]] = {name: [] for store in BARS for name in (store, f"{store} floor")}
     with folder() as path, contextlib.ExitStack() as stack:
         server = None if servers.absent() else stack.enter_context(servers.served())
@@ -60,14 +60,14 @@ async def latencies(url: str, count: int) -> list[float]:
     return found[count // 10 :]
 
 
-async def floor(path: Path, bodies: Sequence[bytes], count: int) -> list[float]:
+async def floor(path: Path, bodies: Sequence[tuple[bytes, bool]], count: int) -> list[float]:
     writer = PlainWriter(path)
     found: list[float] = []
     try:
         for number in range(count):
             begin = time.perf_counter()
-            for at, body in enumerate(bodies):
-                await writer.put(number * len(bodies) + at, body)
+            for at, (body, unflushed) in enumerate(bodies):
+                await writer.put(number * len(bodies) + at, body, late=unflushed)
             found.append((time.perf_counter() - begin) * 1000)
     finally:
         writer.close()

@@ -133,3 +133,8 @@ def recorded(count: int, once: Callable[[Runtime], Awaitable[Any]] = cycle) -> l
 def payloads(ops: Ops) -> list[bytes]:
     """The bytes that the writes carry."""
     return [msgspec.msgpack.encode(op) for op, _ in ops]
+
+
+def late(ops: Ops) -> list[bool]:
+    """Which of the writes need not be flushed to a disk: the delivery, which the first save behind it flushes."""
+    return [isinstance(op, base.Deliver) for op, _ in ops]

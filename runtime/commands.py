@@ -181,12 +181,15 @@ class Commands:
             try:
                 return await self._world.answer(future, end - self._world.monotonic())
             except TimeoutError:
-                return None if actor is None else await self._stored(turn_id, mail, message)
+                return await self._stored(turn_id, mail, message)
             except Rerouted:
                 continue
 
     async def _stored(self, turn_id: str, mail: base.Mail, message: MailMessage) -> Outcome | None:
-        """Put a message that a mailbox of this process has had for too long into the store, too: there it outlives the owner."""
+        """Put a message that waits here for too long into the store, too: there it outlives the owner.
+
+        One that came here through the store was perhaps not flushed to its disk by what gave us the turn with it; now it is.
+        """
         found = await self._deliver(turn_id, mail, message)
         return None if isinstance(found, asyncio.Future) else found
 

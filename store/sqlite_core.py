@@ -29,15 +29,24 @@ READS = frozenset(
 )
 
 QUEUED = frozenset({base.Create, base.Deliver, base.Claim, base.Save, base.Renew})  # look at no table of which rows may wait
+UNPROMISED = READS | {base.Claim, base.Renew, base.Beat, base.Deliver}  # when the power has failed, nobody owns anything any more
+FLUSHING = frozenset({"FULL", "EXTRA"})
 
 
 class SqliteCore(SqliteReads):
-    """Applies operations to a database file, in transactions of its own."""
+    """Applies operations to a database file, in transactions of its own.
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    A commit is flushed to the disk, but for one that promises nobody anything: it only says who owns what, or delivers to turns
+    that it gives to the sender's own node. The owner's next save speaks of that mail first, and flushes what lies before it.
+    `unflushed`: there is such mail. Whoever uses this class calls `flush_log` after the next transaction, or soon if there is none.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, synchronous: str = "FULL") -> None:
         super().__init__(connection)
         self._now = 0
         self._stored: int | None = None  # the time in the file, where it is known
+        self._synchronous = self._level = synchronous
+        self.unflushed = False
         self.version = 0  # changes where a transaction has seen that another connection has written
 
     @classmethod
@@ -59,7 +68,7 @@ class SqliteCore(SqliteReads):
         except (sqlite3.Error, StoreUnavailable) as fault:
             connection.close()
             raise StoreUnavailable(f"cannot use {path}: {fault}") from fault
-        return cls(connection)
+        return cls(connection, synchronous)
 
     @property
     def latest(self) -> int:
@@ -82,25 +91,40 @@ class SqliteCore(SqliteReads):
         :raises sqlite3.Error: if nothing could be committed.
         """
         self.roused.clear()
-        return self._apply_all(ops, now)
+        if not _promises_nothing(ops):
+            return self._apply_all(ops, now)
+        answers = self._apply_all(ops, now, flushed=False)
+        delivered = [type(answer) for op, answer in zip(ops, answers, strict=True) if type(op) is base.Deliver]
+        if delivered:
+            self.unflushed = self._synchronous in FLUSHING
+            if any(answer is not base.Claimed for answer in delivered):
+                self.flush_log(now)  # a sender is answered now, or by another node
+        return answers
 
-    def _apply_all(self, ops: Sequence[Op], now: int) -> list[Reply | Exception]:
+    def flush_log(self, now: int) -> None:
+        """Flush what was committed without that, if anything was. :raises sqlite3.Error: if that did not happen."""
+        if self.unflushed:
+            self._transact((), now)
+
+    def _apply_all(self, ops: Sequence[Op], now: int, *, flushed: bool = True) -> list[Reply | Exception]:
         try:
-            return list(self._transact(ops, now))
+            return list(self._transact(ops, now, flushed=flushed))
         except sqlite3.OperationalError:
             raise
         except Exception as fault:
             if len(ops) == 1:
                 return [fault]
             # nothing was committed: find out which one it was
-            return [self._apply_all((op,), now)[0] for op in ops]
+            return [self._apply_all((op,), now, flushed=flushed)[0] for op in ops]
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
 
-    def _transact(self, ops: Sequence[Op], now: int) -> list[Reply]:
-        run, reads = self._run, all(type(op) in READS for op in ops)
+    def _transact(self, ops: Sequence[Op], now: int, *, flushed: bool = True) -> list[Reply]:
+        run, reads = self._run, bool(ops) and all(type(op) in READS for op in ops)
+        if not reads:
+            self._flush_commits(self._synchronous if flushed else "NORMAL")
         run("BEGIN" if reads else "BEGIN IMMEDIATE")
         roused = len(self.roused)
         try:
@@ -120,10 +144,12 @@ class SqliteCore(SqliteReads):
                 replies.append(getattr(self, OPERATIONS[type(op)])(op, now))
                 self.next()
             self.flush()
-            if self._connection.total_changes != before and now > self._stored:
+            changed, flushes = self._connection.total_changes != before, flushed and self.unflushed and not reads
+            if now > self._stored if changed else flushes:  # a commit that changes nothing flushes nothing
                 run("UPDATE meta SET value = ? WHERE key = 'now'", (now,))
                 self._stored = now
             run("COMMIT")
+            self.unflushed = self.unflushed and not flushes
         except BaseException:
             self._connection.rollback()
             self._stored = None
@@ -132,6 +158,18 @@ class SqliteCore(SqliteReads):
             raise
         self.forget(stored=True)
         return replies
+
+    def _flush_commits(self, level: str) -> None:
+        """Let commits be flushed from here on, or (NORMAL) not."""
+        if level != self._level and self._synchronous in FLUSHING:
+            self._level = ""  # unknown, should this fail
+            self._run(f"PRAGMA synchronous = {level}")
+            self._level = level
+
+
+def _promises_nothing(ops: Sequence[Op]) -> bool:
+    """Tell whether nobody is told anything that must outlast the power, unless a delivery finds its turn with another owner."""
+    return all(type(op) in UNPROMISED and (type(op) is not base.Deliver or op.claim is not None) for op in ops)
 
 
 def _prepare(connection: sqlite3.Connection, synchronous: str) -> None:

@@ -5,6 +5,7 @@ A second, small thread watches the first: a disk that hangs must not hang those 
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 from collections import deque
@@ -123,14 +124,18 @@ class Writer:
     def _serve(self, core: SqliteCore, lock: NodeLock) -> None:
         self._version = _version(core)
         while jobs := self._take():
-            now = self._clock()
+            now, late = self._clock(), core.unflushed
             if jobs[0] is not None:
                 self._do(core, lock, [job for job in jobs if job is not None], now)
             try:
+                if late:
+                    core.flush_log(now)
                 if self._look_around(core, lock, now, used=jobs[0] is not None):
                     self._answer((), (("any", ""),))
             except sqlite3.Error:
                 pass  # busy: the next turn of the loop looks again
+        with contextlib.suppress(sqlite3.Error):
+            core.flush_log(self._clock())
 
     def _look_around(self, core: SqliteCore, lock: NodeLock, now: int, *, used: bool) -> bool:
         """Tell whether another connection has written, or a node has died. `used`: a transaction has just looked for the former."""

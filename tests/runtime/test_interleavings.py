@@ -59,6 +59,28 @@ def test_an_answer_that_is_pending_outlives_the_owner_it_was_told(store: base.Tu
     world.run(program())
 
 
+def test_an_answer_that_is_pending_here_is_stored_once_more(store: base.TurnStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It came here with the turn, perhaps without waiting for the disk; before its sender is told that it is stored, it is."""
+    world, said = World(store), list[base.Reply]()
+
+    def noted(op: base.Op, reply: base.Reply) -> None:
+        if isinstance(op, base.Deliver):
+            said.append(reply)
+
+    async def program() -> None:
+        turn = await world.a.start("shop", "go")
+        (wait,) = (await turn.settle()).open_waits
+        monkeypatch.setattr(world.witness, "applied", noted)
+        world.first.wire.slow, world.first.wire.delay = "save", 3
+        with pytest.raises(AnswerPending):
+            await turn.submit(ResumeCommand.approve_tool(wait), 1)
+        assert [type(reply) for reply in said] == [base.Claimed, base.Delivered]
+        world.first.wire.clean()
+        assert (await turn.settle()).status is Status.COMPLETED
+
+    world.run(program())
+
+
 async def opened(store: base.TurnStore, turn_id: str) -> str | None:
     """Return the one open wait of a turn that nobody owns, past all gates."""
     connection = await store.connect("spy", lambda kind, turn: None, lambda: 0, inline=True)
