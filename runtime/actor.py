@@ -89,19 +89,17 @@ class Actor(msgspec.Struct, eq=False, gc=False):
     lost: bool = False
     parked: bool = False
     forgotten: bool = False
-    _term: float = 0.0
     _fault: Exception | None = None
     _next: int | None = None
 
     def __post_init__(self) -> None:
-        settings, agent = self.host.settings, self.agent
+        agent = self.agent
         self.turn_id = self.state.turn_id
         self.intake = Intake(self)
         self.saver = Saver(self)
         self.recall = Recall(self)
         if agent is not None and agent.hooks.step:
             self.steps = Steps(self)
-        self._term = (settings.lease - settings.margin) / 1000
 
     # ------------------------------------------------------------------------------------------------ what others ask
 
@@ -121,8 +119,11 @@ class Actor(msgspec.Struct, eq=False, gc=False):
         return self.lost or self.state.ending is not None
 
     def extend(self, sent: float) -> None:
-        """The store extended the lease with a call sent at this (monotonic) time."""
-        self.deadline = max(self.deadline, sent + self._term)
+        """The store extended the lease with a call sent at this (monotonic) time; calls may come back in another order."""
+        until = sent + self.host.term
+        if until <= self.deadline:
+            return
+        self.deadline = until
 
     def owns(self) -> bool:
         """Tell whether the lease is certainly ours now; cheap, asked before every effect."""
@@ -215,7 +216,7 @@ class Actor(msgspec.Struct, eq=False, gc=False):
                 if not (due or mailbox.messages or mailbox.rung):
                     await self.host.world.rest(mailbox.armed(), self._left())
                     continue
-                batch = await intake.collect(due=due) if due or mailbox.rung or intake.sent else mailbox.take()
+                batch = await intake.collect(due=due) if due or mailbox.rung or intake.sent() else mailbox.take()
                 if self.lost:
                     break
                 if (batch or intake.pending) and not await self._commit(self._handle(batch), batch):
@@ -281,7 +282,7 @@ class Actor(msgspec.Struct, eq=False, gc=False):
 
     def _context(self) -> Context:
         host, settings = self.host, self.host.settings
-        spent = self.recall.spent
+        spent = self.recall.spent()
         return Context(
             now=host.now(),
             activation=self.token.activation,

@@ -145,7 +145,7 @@ async def reply_of(
 
     async def inmost(sent: ModelRequest) -> AiMessage:
         reply = await ask(sent)
-        tokens = actor.recall.tokens if sent.messages is request.messages else total_tokens(sent.messages)
+        tokens = actor.recall.tokens() if sent.messages is request.messages else total_tokens(sent.messages)
         tally.used = actor.seen = usage_of(tokens, reply)
         return reply
 

@@ -81,12 +81,13 @@ async def run_tool(actor: Actor, call: CallRecord) -> m.Message:
     try:
         if call.id in actor.stopping:
             raise _NotBegun
-        tool = actor.executor.tool(call.name) or await tool_of(actor, call)
+        agent = actor.executor
+        tool = agent.tool(call.name) or await tool_of(actor, call)
         if tool is None:
-            raise errors.ToolError(f"agent {actor.executor.key} has no tool {call.name!r}")
+            raise errors.ToolError(f"agent {agent.key} has no tool {call.name!r}")
         bound = tool.bind(call.effective)
         context = context_of(actor, call, tool, _reporter(actor, call), active.extend)
-        if actor.steps is None and not actor.executor.hooks.tool:
+        if actor.steps is None and not agent.hooks.tool:
             value = await _invoke(actor, tool, bound, context, call, _seconds_of(tool), _Start())
         else:
             value = await _through(actor, tool, bound, context, call)

@@ -238,6 +238,8 @@ class Commands:
 def _owner(turn_id: str, wait: str, command_id: str | None) -> str:
     """Return the turn whose wait is named by its id. :raises SuspensionMismatch: if it is of another tree."""
     owner = turn_of_wait(wait)
+    if owner == turn_id:
+        return owner
     if not is_turn_id(owner) or root_of(owner) != root_of(turn_id):
         raise SuspensionMismatch(f"wait {wait!r} is not of turn {turn_id}", turn_id=turn_id, command_id=command_id)
     return owner

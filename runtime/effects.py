@@ -42,12 +42,11 @@ async def ask_model(actor: Actor, iteration: int, failures: int) -> m.Message:
     """
     agent, recall = actor.executor, actor.recall
     tally = Tally() if agent.hooks.model else None
-    reply: AiMessage | None = None
-    message: m.ModelReplied | m.ModelFailed | None
+    outcome: AiMessage | m.ModelFailed | None
     try:
         request = actor.request(agent, await recall.view(agent), iteration, failures)
     except errors.SnapshotCorrupt as error:
-        message = m.ModelFailed(iteration, failures, failure_of(error))
+        outcome = m.ModelFailed(iteration, failures, failure_of(error))
     else:
         limit = TimeLimit(actor.host.world, duration(agent.options.timeout).total_seconds())
         try:
@@ -56,21 +55,24 @@ async def ask_model(actor: Actor, iteration: int, failures: int) -> m.Message:
             if agent.tool_groups:
                 request = await shown(actor, request)
             answer = _answer(actor, agent, request) if tally is None else _through(actor, agent, request, tally)
-            reply = _checked(await answer, actor.host.settings)
-            message = m.ModelReplied(iteration, failures, reply)
+            outcome = _checked(await answer, actor.host.settings)
         # all of them: a SystemExit of a task would also be raised into the loop, a FormRequired lose the activation
         except BaseException as error:
-            message = _failed(agent, limit, iteration, failures, error)
-            if message is None:
+            outcome = _failed(agent, limit, iteration, failures, error)
+            if outcome is None:
                 raise
         finally:
             limit.stop()
-    spent = recall.spent
+    reply = outcome if isinstance(outcome, AiMessage) else None
+    spent = recall.spent()
     if tally is not None:
         spent = spent + tally.beside(reply)
     elif reply is not None and reply.usage is None:
-        spent = spent + usage_of(recall.tokens, reply)
-    return message if spent == NOTHING_USED else msgspec.structs.replace(message, spent=spent)
+        spent = spent + usage_of(recall.tokens(), reply)
+    more = None if spent == NOTHING_USED else spent
+    if isinstance(outcome, AiMessage):
+        return m.ModelReplied(iteration, failures, outcome, more)
+    return msgspec.structs.replace(outcome, spent=more)
 
 
 def _failed(agent: Agent, limit: TimeLimit, iteration: int, failures: int, error: BaseException) -> m.ModelFailed | None:

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 
 class Host(Protocol):
-    """A node, as its actors see it."""
+    """A node, as its actors see it. `term`: for how many seconds a lease is certainly held from when a call extended it."""
 
     world: World
     settings: Settings
+    term: float
     watch: Watch
     counters: Counters
     relay: Relay

@@ -62,7 +62,6 @@ class Intake(Part, eq=False, gc=False):
         if self._mail or self._cancel is not None:
             self._actor.mailbox.ring()
 
-    @property
     def sent(self) -> bool:
         """Tell whether anybody has sent something: who sends from within this process waits for an answer."""
         return bool(self._mail or self._expected or self._cancel is not None)

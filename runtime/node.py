@@ -71,6 +71,7 @@ class Node:
         self.services = services
         self.types = types
         self.settings = settings
+        self.term = (settings.lease - settings.margin) / 1000
         self.watch = Watch(listeners)
         self.counters = Counters()
         # under a virtual clock all nodes are in this process, where bells do not fail

@@ -35,12 +35,10 @@ class Recall(Part, eq=False, gc=False):
         """Tell whether a request can be made up of what is at hand and what the store has had for long."""
         return self._part is not None or self._view is not None
 
-    @property
     def tokens(self) -> int:
         """Return how many tokens the messages have that the model sees."""
         return 0 if self._view is None else self._view.tokens
 
-    @property
     def spent(self) -> Usage:
         """Return what a compressor has used for the model request under way."""
         return NOTHING_USED if self._asking is None else self._asking.usage

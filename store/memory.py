@@ -72,6 +72,8 @@ class MemoryConnection:
         store = self._store
         reply = self._apply(op, self._clock())
         for kind, turn in rings(op, reply, store.core.roused):
+            if kind == "saved" and not store.watched:
+                continue
             hearing = store.watched.get(root_of(turn)) if kind == "saved" else store.bells
             for bell in list(hearing) if hearing else ():
                 bell(kind, turn)
@@ -87,7 +89,10 @@ class MemoryConnection:
 
     def now(self) -> int:
         """Return the store's time in milliseconds."""
-        return max(self._clock(), self._store.core.latest)
+        now, latest = self._clock(), self._store.core.latest
+        if now < latest:
+            return latest
+        return now
 
     def dead_nodes(self) -> Sequence[str]:
         """Return nothing: in one process nobody dies alone."""
