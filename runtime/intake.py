@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from ..actors.errors import SnapshotCorrupt
 from ..actors.ids import call_key, root_of
 from ..actors.machine import messages as m
-from ..actors.machine.draft import Outcome, Refusal
+from ..actors.machine.draft import Accepted, Outcome, Refusal
 from ..actors.waits import Receipt, ResumeCommand
 from ..store import base, codec
 from .errors import Rerouted
@@ -203,9 +203,16 @@ class Intake(Part, eq=False, gc=False):
         return bool(self.consumed or self.broken)
 
     def stored(self, answers: Sequence[tuple[str, Outcome]]) -> Sequence[tuple[str, Outcome]]:
-        """Return those answers that are stored: to mail of senders who may look for them, not to the runtime's own."""
-        consumed, silent = self.consumed, self._silent
-        return [answer for answer in answers if answer[0] in consumed and answer[0] not in silent]
+        """Return those answers that are stored: to mail of senders who may look for them, not to the runtime's own.
+
+        Who waits in this process and is accepted looks for nothing: should it have to ask again, it finds its receipt.
+        """
+        consumed, silent, here = self.consumed, self._silent, self._expected
+        return [
+            (name, outcome)
+            for name, outcome in answers
+            if name in consumed and name not in silent and not (type(outcome) is Accepted and name in here)
+        ]
 
     def saved(self, receipts: Iterable[Receipt], reply: base.Saved) -> None:
         """A batch was saved."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 
 import pytest
 
@@ -18,6 +19,7 @@ from turnhold import (
     ToolCall,
     TurnView,
     UserMessage,
+    WrongCommand,
     tool,
 )
 from turnhold.runtime.runtime import node_of
@@ -77,6 +79,30 @@ def test_an_answer_that_is_pending_here_is_stored_once_more(store: base.TurnStor
         assert [type(reply) for reply in said] == [base.Claimed, base.Delivered]
         world.first.wire.clean()
         assert (await turn.settle()).status is Status.COMPLETED
+
+    world.run(program())
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_what_is_stored_for_senders(store: base.TurnStore, monkeypatch: pytest.MonkeyPatch, refused: bool) -> None:
+    """An answer under the message's id, for who may look for it; who waits here and is accepted has the receipt."""
+    world, sent = World(store), list[str]()
+
+    def noted(op: base.Op, reply: base.Reply) -> None:
+        if isinstance(op, base.Deliver):
+            sent.append(op.mail.message_id)
+
+    async def program() -> None:
+        turn = await world.a.start("shop", "go")
+        (wait,) = (await turn.settle()).open_waits
+        monkeypatch.setattr(world.witness, "applied", noted)
+        command = ResumeCommand.give_result(wait, "x") if refused else ResumeCommand.approve_tool(wait)
+        with pytest.raises(WrongCommand) if refused else nullcontext():
+            await turn.submit(command)
+        (message,) = sent
+        found = await node_of(world.a).call(base.ReadReplies(turn=turn.id, message_ids=(message,)))
+        assert isinstance(found, base.Found)
+        assert (found.bodies[0] is not None) == refused
 
     world.run(program())
 
