@@ -168,14 +168,20 @@ def view_of(
     *,
     version: int,
     open_waits: tuple[Suspension, ...] | None = None,
+    shown: tuple[Suspension, ...] = (),
     owner: Owner | None = None,
     quarantine: Quarantine | None = None,
     cancel_requested: bool = False,
     types: StructTypes = NO_TYPES,
 ) -> TurnView[JsonValue]:
-    """Return a turn as its readers see it; without `open_waits` the turn's own answerable waits are taken."""
+    """Return a turn as its readers see it; without `open_waits` the turn's own answerable waits are taken.
+
+    :param shown: waits of the turn's own that were made for their readers already.
+    """
     waits = _ordered(state) if len(state.waits) > 1 else state.waits
-    suspensions = tuple([suspension_of(state, wait) for wait in waits]) if waits else ()
+    suspensions = ()
+    if waits:
+        suspensions = shown if len(shown) == len(waits) == 1 else tuple([suspension_of(state, wait) for wait in waits])
     if open_waits is None:
         open_waits = tuple([item for item in suspensions if item.type is not SuspensionType.CHILD_AGENT]) if waits else ()
     total = None if state.below == NOTHING else total_of(state)

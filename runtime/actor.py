@@ -408,7 +408,7 @@ class Actor(msgspec.Struct, eq=False, gc=False):
         rested = None
         if not owned:
             had_children = bool(draft.state.children or draft.original.children or draft.children)
-            rested = Rested(draft.state, self.version, had_children)
+            rested = Rested(draft.state, self.version, had_children, draft.shown)
         watch.saved(self.turn_id, rested)
         if watch.listeners:
             first = draft.state.event_count - len(draft.events) + 1

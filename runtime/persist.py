@@ -197,11 +197,13 @@ def _receipt_row(receipt: Receipt) -> base.ReceiptRow:
 
 
 def _wait_rows(draft: Draft) -> tuple[base.WaitRow, ...]:
-    return tuple([_wait_row(draft.state, wait) for wait in draft.opened if wait.type is not SuspensionType.CHILD_AGENT])
+    return tuple([_wait_row(draft, wait) for wait in draft.opened if wait.type is not SuspensionType.CHILD_AGENT])
 
 
-def _wait_row(state: TurnState, wait: OpenWait) -> base.WaitRow:
+def _wait_row(draft: Draft, wait: OpenWait) -> base.WaitRow:
+    state = draft.state
     suspension = suspension_of(state, wait)
+    draft.shown = (*draft.shown, suspension)
     return base.WaitRow(
         id=wait.id,
         kind=str(wait.type),

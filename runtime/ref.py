@@ -321,7 +321,7 @@ class TurnRef(Generic[Out]):
                 rested, subscription.rested = subscription.rested, None
                 subscription.rung = False
                 if rested is not None and views.alone(rested, self._id):
-                    view = view_of(rested.state, version=rested.version, types=node.types)
+                    view = view_of(rested.state, version=rested.version, shown=rested.shown, types=node.types)
                     if done(view, None):
                         return views.typed(view, self._output)
                 elif look_now:

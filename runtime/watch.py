@@ -13,6 +13,7 @@ from ..actors.errors import SnapshotCorrupt
 from ..actors.events import Event
 from ..actors.ids import root_of
 from ..actors.turn import TurnState
+from ..actors.waits import Suspension
 from ..store import base, codec
 from .hooks import Listener
 from .log import log
@@ -23,11 +24,12 @@ Progress: TypeAlias = tuple[int, int, str, int]
 
 
 class Rested(msgspec.Struct, gc=False, frozen=True, eq=False):
-    """A turn was saved and released here: the state that others may now read."""
+    """A turn was saved and released here: the state that others may now read, and `shown`, the waits that this save has opened."""
 
     state: TurnState
     version: int
     had_children: bool
+    shown: tuple[Suspension, ...] = ()
 
 
 class Subscription(msgspec.Struct, eq=False, gc=False):

@@ -17,7 +17,7 @@ from ..policies import ExecutionPolicy
 from ..record import JsonObject, utc
 from ..tools import Tool
 from ..turn import CallRecord, Ms, OpenWait, TurnState, Used
-from ..waits import Effect, Receipt, ResumeCommand
+from ..waits import Effect, Receipt, ResumeCommand, Suspension
 from . import cards
 from .messages import StartChild
 
@@ -137,7 +137,8 @@ class Draft(msgspec.Struct, eq=False, gc=False):
 
     `cards` are those of waits that open or end here, by their ids. The first `known` messages are none that the turn adds to its
     conversation. `edited`: the reply at this place of the history has calls whose arguments a person has replaced; `reply` is that
-    place again and the reply as the conversation is to show it (added by the owner, who can read it).
+    place again and the reply as the conversation is to show it (added by the owner, who can read it). `shown` are the
+    waits that open, but for those for children, as their readers see them (added by who stores them).
 
     `starting` are children that the save will create; `children` are they, ready to be stored. `asks_tree`: something could start,
     but first a save has to bring back what the tree has used. `too_large`: what the turn came to had no room in a save.
@@ -154,6 +155,7 @@ class Draft(msgspec.Struct, eq=False, gc=False):
     receipts: tuple[Receipt, ...] = ()
     answers: tuple[tuple[str, Outcome], ...] = ()
     opened: tuple[OpenWait, ...] = ()
+    shown: tuple[Suspension, ...] = ()
     closed: tuple[str, ...] = ()
     starting: tuple[StartChild, ...] = ()
     children: tuple[ChildTurn, ...] = ()
