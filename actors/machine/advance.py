@@ -64,7 +64,7 @@ def in_flight(draft: Draft) -> bool:
             return True
         if call.status is UNDECIDED and call.id in context.asking:
             return True
-    return any(isinstance(action, AskPolicy) for action in draft.actions)
+    return AskPolicy in map(type, draft.actions)
 
 
 def startable(draft: Draft) -> bool:

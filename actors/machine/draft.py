@@ -199,10 +199,11 @@ class Draft(msgspec.Struct, eq=False, gc=False):
 
     def put(self, record: CallRecord) -> CallRecord:
         """Replace the record of a call."""
-        calls = self.state.calls
+        calls = list(self.state.calls)
         for index, old in enumerate(calls):
             if old.id == record.id:
-                self.state.calls = (*calls[:index], record, *calls[index + 1 :])
+                calls[index] = record
+                self.state.calls = tuple(calls)
                 break
         return record
 

@@ -58,12 +58,10 @@ def consider(draft: Draft, call: CallRecord) -> None:
 
 def frozen(draft: Draft, call: CallRecord, tool: Tool[..., Any]) -> CallRecord:
     """Return a call's record with what of its tool holds for as long as the call lives."""
-    return msgspec.structs.replace(
-        call,
-        sequential=tool.sequential or draft.policy.sequential,
-        cancellable=tool.cancellable,
-        sensitive=tuple(tool.sensitive),
-    )
+    sequential = tool.sequential or draft.policy.sequential
+    if (call.sequential, call.cancellable, call.sensitive) == (sequential, tool.cancellable, tool.sensitive):
+        return call
+    return msgspec.structs.replace(call, sequential=sequential, cancellable=tool.cancellable, sensitive=tool.sensitive)
 
 
 def refuse(draft: Draft, call: CallRecord, type: str, message: str, **more: JsonValue) -> None:
