@@ -15,9 +15,9 @@ from .ids import root_of
 from .output import Out
 from .plan import TaskPlan, plan_view
 from .record import JsonObject, JsonValue, Metadata, Record, Time, utc
-from .turn import NOTHING, CallRecord, OpenWait, Status, TurnState, masked
+from .turn import FINISHED, NOTHING, CallRecord, OpenWait, Status, TurnState, masked
 from .used import total_of
-from .waits import TOOL_APPROVAL, Phase, Suspension, SuspensionType
+from .waits import CHILD_AGENT, TOOL_APPROVAL, Phase, Suspension, SuspensionType
 
 T = TypeVar("T")
 
@@ -110,10 +110,10 @@ class Page(Record, Generic[T], frozen=True):
 
 def pending_call(record: CallRecord) -> ToolCall:
     """Return a call as readers may see it: edited arguments marked, sensitive ones masked."""
-    arguments = record.effective
+    arguments, edited_by = (record.arguments, None) if record.edited is None else (record.edited, record.edited_by)
     if record.sensitive:
         arguments = masked(arguments, record.sensitive)
-    return ToolCall(record.id, record.name, arguments, record.invalid, record.edited_by if record.edited is not None else None)
+    return ToolCall(record.id, record.name, arguments, record.invalid, edited_by)
 
 
 def metadata_of(wait: OpenWait, call: CallRecord | None) -> JsonObject:
@@ -159,7 +159,7 @@ def _ordered(state: TurnState) -> list[OpenWait]:
 
 def _due(waits: Sequence[OpenWait]) -> datetime | None:
     """Return when the first retry is due."""
-    due = [wait.expires for wait in waits if wait.type is SuspensionType.RETRY and wait.expires is not None]
+    due = [wait.expires for wait in waits if wait.expires is not None and wait.type is SuspensionType.RETRY]
     return utc(min(due)) if due else None
 
 
@@ -183,7 +183,7 @@ def view_of(
     if waits:
         suspensions = shown if len(shown) == len(waits) == 1 else tuple([suspension_of(state, wait) for wait in waits])
     if open_waits is None:
-        open_waits = tuple([item for item in suspensions if item.type is not SuspensionType.CHILD_AGENT]) if waits else ()
+        open_waits = tuple([item for item in suspensions if item.type is not CHILD_AGENT]) if waits else ()
     total = None if state.below == NOTHING else total_of(state)
     # what most views lack is added where it is there: a call with more than 15 names takes Python several times as long
     view: TurnView[JsonValue] = TurnView(
@@ -209,7 +209,7 @@ def view_of(
             suspension=suspensions[0] if suspensions else None,
             suspensions=suspensions,
             open_waits=open_waits,
-            pending_calls=tuple([pending_call(call) for call in state.calls if not call.finished]),
+            pending_calls=tuple([pending_call(call) for call in state.calls if call.status not in FINISHED]),
             next_runnable_at=_due(waits),
         )
     if state.parent_turn_id is not None or state.conversation_id is not None or state.tenant is not None:

@@ -51,7 +51,7 @@ class Phase(enum.StrEnum):
 
 
 # What every approval passes through, by names of their own: before Python 3.12 `Phase.MODEL` is a slow look-up.
-TOOL_APPROVAL = SuspensionType.TOOL_APPROVAL
+TOOL_APPROVAL, CHILD_AGENT = SuspensionType.TOOL_APPROVAL, SuspensionType.CHILD_AGENT
 AT_MODEL, AT_TOOLS, AT_END = Phase
 
 
