@@ -62,6 +62,16 @@ class Keys:
             ]
         return [f"{tag}{kind}:{turn}" for kind in kinds]
 
+    def answered(self, turn: str) -> list[str]:
+        """Return the keys of what ends waits and answers mail: the open waits of the partition, the tree's receipts and replies."""
+        tag, root = self.tag(turn), root_of(turn)
+        return [f"{tag}waits", f"{tag}r:{root}", f"{tag}y:{root}"]
+
+    def ended(self, turn: str) -> list[str]:
+        """Return the keys of what becomes of other turns: which have ended, are parked, are open; the tree's children."""
+        tag = self.tag(turn)
+        return [f"{tag}over", f"{tag}parked", f"{tag}open", f"{tag}k:{root_of(turn)}"]
+
     def bell(self, partition: int) -> str:
         """Return the channel on which work of a partition is announced."""
         return self.tags[partition] + "bell"

@@ -117,7 +117,8 @@ def renew(keys: Keys, op: base.Renew) -> Script:
 
 def heir_keys(keys: Keys, turn: str, heirs: Sequence[str]) -> list[str]:
     """Return the keys at the end of what ends a root."""
-    return keys.partition(turn, "queue") + [key for heir in heirs for key in keys.turn(heir, "t")]
+    queue = [keys.tag(turn) + "queue"]
+    return queue + [key for heir in heirs for key in keys.turn(heir, "t")] if heirs else queue
 
 
 def save(keys: Keys, op: base.Save, heirs: Sequence[str] = ()) -> Script:
@@ -141,9 +142,9 @@ def save(keys: Keys, op: base.Save, heirs: Sequence[str] = ()) -> Script:
         args += [wait_row(row) for row in op.opened]
     remembers = op.memory and op.conversation is not None
     if ends or beside is not None or op.create or op.deliver or op.cancel or remembers:
-        names += keys.partition(turn, "waits") + keys.tree(turn, "ry")
+        names += keys.answered(turn)
     if ends or op.create or op.deliver or op.cancel or remembers:
-        names += keys.partition(turn, "over", "parked", "open") + keys.tree(turn, "k")
+        names += keys.ended(turn)
     if op.create or op.deliver or op.cancel:
         others = _others(keys, op, names, args)
     if remembers and op.conversation is not None:
@@ -152,6 +153,7 @@ def save(keys: Keys, op: base.Save, heirs: Sequence[str] = ()) -> Script:
         args += [row.body for row in op.memory]
     if ends and len(turn) == ROOT_LENGTH:
         names += heir_keys(keys, turn, heirs)
+    inputs, outputs, tokens, calls = op.usage
     args[0] = encode(
         (
             *(
@@ -169,7 +171,7 @@ def save(keys: Keys, op: base.Save, heirs: Sequence[str] = ()) -> Script:
             *(
                 op.progress,
                 op.ack_cancel,
-                ",".join(map(str, op.usage)),
+                f"{inputs},{outputs},{tokens},{calls}",
                 op.retention_ms,
                 op.batch,
                 messages.at,
