@@ -188,7 +188,7 @@ class Actor(msgspec.Struct, eq=False, gc=False):
         offered = plans.definitions(state, agent, self.delegates)
         return ModelRequest(
             messages=view.messages(),
-            tools=(*offered, *agent.definitions),
+            tools=(*offered, *agent.definitions) if offered else agent.definitions,
             options=plans.options_for(agent.options, offered),
             output_schema=agent.output.schema,
             turn_id=state.turn_id,
@@ -212,9 +212,10 @@ class Actor(msgspec.Struct, eq=False, gc=False):
                 self.first = ()
             self._next = next_deadline(self.state, self.host.settings.cancel_grace)
             while not self.lost:
-                due = self._next is not None and self._next <= self.host.now()
+                left = None if self._next is None else self._next - self.host.now()
+                due = left is not None and left <= 0
                 if not (due or mailbox.messages or mailbox.rung):
-                    await self.host.world.rest(mailbox.armed(), self._left())
+                    await self.host.world.rest(mailbox.armed(), None if left is None else left / 1000)
                     continue
                 batch = await intake.collect(due=due) if due or mailbox.rung or intake.sent() else mailbox.take()
                 if self.lost:
@@ -276,10 +277,6 @@ class Actor(msgspec.Struct, eq=False, gc=False):
             elif isinstance(message, m.MemoryRead | m.MemoryFailed):
                 self.asking -= {MEMORY}
 
-    def _left(self) -> float | None:
-        """Return in how many seconds the next deadline of the turn comes."""
-        return None if self._next is None else (self._next - self.host.now()) / 1000
-
     def _context(self) -> Context:
         host, settings = self.host, self.host.settings
         spent = self.recall.spent()
@@ -311,8 +308,8 @@ class Actor(msgspec.Struct, eq=False, gc=False):
                 return await self._parked(action)
         intake = self.intake
         answers = (*draft.answers, *intake.broken) if intake.broken else draft.answers
-        nothing = not (draft.changed or intake.consumed or draft.asks_tree)
-        if nothing and persist.release_of(draft)[0] is KEEP:
+        saves = draft.changed or intake.consumed or draft.asks_tree
+        if not saves and persist.release_of(draft)[0] is KEEP:
             act(self, draft.actions)
             intake.tell(answers)
             return True

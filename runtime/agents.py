@@ -11,7 +11,6 @@ from ..actors.agent import Agent
 from ..actors.checks import MAX_KEY, check_text, shown
 from ..actors.errors import AgentNotFound, InvalidDefinition
 from ..actors.loader import AgentLoader, InMemoryAgentLoader
-from ..actors.machine.draft import NOBODY
 from ..actors.model import ChatModel
 
 Limit: TypeAlias = Callable[[], AbstractContextManager[None]]
@@ -55,10 +54,8 @@ class Agents:
         :param limit: given for a turn that lives already: its loader is waited for within it, and who is missing is left out.
         :raises AgentNotFound: if one is missing.
         """
-        if agent.planning is None or not agent.planning.allowed_agent_ids:
-            return NOBODY
         found: dict[str, Agent[Any]] = {}
-        for name in agent.planning.allowed_agent_ids:
+        for name in () if agent.planning is None else agent.planning.allowed_agent_ids:
             if name == agent.id:
                 continue
             other = self._checked(await _loaded(self._loader.load_active(name), limit or nullcontext), name, None)

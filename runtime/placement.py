@@ -180,7 +180,7 @@ class Placement:
         """
         try:
             agent = await self.agents.exact(state.agent_id, state.agent_version, self._limited)
-            delegates = NOBODY if agent is None else await self.agents.delegates(agent, self._limited)
+            delegates = NOBODY if agent is None or agent.planning is None else await self.agents.delegates(agent, self._limited)
         except BaseException as error:  # a cancellation that the loader let out, too: it would end the poller, or who answers
             if isinstance(error, asyncio.CancelledError) and not stray():
                 raise

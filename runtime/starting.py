@@ -77,7 +77,7 @@ async def find_definition(node: Node, agent: Agent | str) -> Definition:
     """
     try:
         found = await find_agent(node, agent)
-        delegates = await node.agents.delegates(found)
+        delegates = NOBODY if found.planning is None else await node.agents.delegates(found)
         return Definition(found.id, found.version, found.policy, found.instructions, found, delegates)
     except AgentNotFound:
         if node.execute or not isinstance(agent, str):

@@ -22,8 +22,8 @@ def rings(op: Op, reply: Reply, roused: Sequence[str] = ()) -> Rings:
 def _save(op: Save, reply: Reply) -> Rings:
     if type(reply) is not base.Saved or reply.replayed:
         return ()
-    later = op.mode is HAND_OFF or op.wake is not None  # a new wake is news to every poller, not only to the owner's
-    if not (op.create or op.deliver or op.cancel or later):
+    later = op.wake is not None or op.mode is HAND_OFF  # a new wake is news to every poller, not only to the owner's
+    if not (later or op.create or op.deliver or op.cancel):
         return (("saved", op.turn),)
     turns = [new.turn for new in op.create] + [turn for turn, _ in op.deliver + op.cancel]
     if later:
