@@ -6,7 +6,7 @@ import math
 import reprlib
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -21,6 +21,9 @@ MAX_DATA = 65_536
 MAX_NUMBER = (1 << 63) - 1
 LONGEST = timedelta(days=36_525)
 """A century: a time that is counted from now on stays within the calendar."""
+
+Place: TypeAlias = "str | tuple[Place, str | int]"
+"""Where a value stands: a name, or a key or an index in another place; it becomes text only where somebody is told of it."""
 
 _shown = reprlib.Repr()
 _shown.maxstring = _shown.maxother = 100
@@ -117,37 +120,44 @@ def check_object(name: str, value: object, limit: int = MAX_DATA, levels: int = 
     return check_json(name, dict(cast("Mapping[Any, Any]", value)), limit, levels)
 
 
-def _walk(path: str, value: object, levels: int, left: Iterator[int]) -> None:
+def _walk(place: Place, value: object, levels: int, left: Iterator[int]) -> None:
     """Check one value and what is in it; each takes one of what is `left` (at least one byte), so shared parts cost no eternity."""
     if next(left, None) is None:
-        raise InvalidDefinition(f"{path} is over the limit")
+        raise InvalidDefinition(f"{_path(place)} is over the limit")
     if value is None or isinstance(value, bool):
         return
     if isinstance(value, str):
         if not value.isascii():
-            check_text(path, value, 1 << 30)
+            check_text(_path(place), value, 1 << 30)
     elif isinstance(value, int):
         if not -(2**63) <= value < 2**63:
-            raise InvalidDefinition(f"{path} is a whole number outside 64 bits")
+            raise InvalidDefinition(f"{_path(place)} is a whole number outside 64 bits")
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise InvalidDefinition(f"{path} is {value}, which JSON does not have")
+            raise InvalidDefinition(f"{_path(place)} is {value}, which JSON does not have")
     elif isinstance(value, dict):
-        _deeper(path, levels)
+        _deeper(place, levels)
         for key, item in cast("dict[Any, Any]", value).items():
             if not isinstance(key, str):
-                raise InvalidDefinition(f"{path} has a key that is not text: {shown(key)}")
+                raise InvalidDefinition(f"{_path(place)} has a key that is not text: {shown(key)}")
             if not key.isascii():
-                check_text(f"{path}: a key", key, 1 << 30)
-            _walk(f"{path}.{key}"[:_PATH], item, levels - 1, left)
+                check_text(f"{_path(place)}: a key", key, 1 << 30)
+            _walk((place, key), item, levels - 1, left)
     elif isinstance(value, list):
-        _deeper(path, levels)
+        _deeper(place, levels)
         for index, item in enumerate(cast("list[Any]", value)):
-            _walk(f"{path}[{index}]", item, levels - 1, left)
+            _walk((place, index), item, levels - 1, left)
     else:
-        raise InvalidDefinition(f"{path} is a {type(value).__name__}, which is not JSON-like")
+        raise InvalidDefinition(f"{_path(place)} is a {type(value).__name__}, which is not JSON-like")
 
 
-def _deeper(path: str, levels: int) -> None:
+def _deeper(place: Place, levels: int) -> None:
     if levels <= 0:
-        raise InvalidDefinition(f"{path} is nested too deep")
+        raise InvalidDefinition(f"{_path(place)} is nested too deep")
+
+
+def _path(place: Place) -> str:
+    if isinstance(place, str):
+        return place
+    above, step = place
+    return f"{_path(above)}[{step}]" if isinstance(step, int) else f"{_path(above)}.{step}"[:_PATH]
