@@ -192,7 +192,7 @@ class Leases:
                 return
             self._warden.cancel()
         self._warden_at = at
-        self._warden = self._host.world.timer(max(0.0, at - self._host.world.monotonic()), self._at_deadline)
+        self._warden = self._host.world.timer(at - self._host.world.monotonic(), self._at_deadline)
 
     def _at_deadline(self) -> None:
         """The earliest deadline may have come, unless it was extended meanwhile. No call to the store delays this.

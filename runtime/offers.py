@@ -93,7 +93,7 @@ class Offers:
                 return
             self._timer.cancel()
         self._timer_at = at
-        self._timer = self._placement.host.world.timer(max(0, at - now) / 1000, self._ripe)
+        self._timer = self._placement.host.world.timer((at - now) / 1000, self._ripe)
 
     def _ripe(self) -> None:
         self._timer = None

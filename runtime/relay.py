@@ -75,7 +75,7 @@ class Relay:
                 if self._quiet is not None and not self._quiet.done() and not self._passing and due is None:
                     self._quiet.set_result(None)
                 left = [look_at, *(at for name, at in self._due.items() if name not in self._passing)]
-                await world.rest(self._ring, max(0.0, min(left) - world.monotonic()) if len(self._passing) < AT_ONCE else None)
+                await world.rest(self._ring, min(left) - world.monotonic() if len(self._passing) < AT_ONCE else None)
         finally:
             tasks = list(self._passing.values())
             for task in tasks:

@@ -103,13 +103,13 @@ class World:
         return int(self._wall() * 1000)
 
     def timer(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Call back after some seconds."""
-        return self.clock.call_later(seconds, callback)
+        """Call back after some seconds, at once where that time is over."""
+        return self.clock.call_later(max(0.0, seconds), callback)
 
     def limit(self, seconds: float, callback: Callable[[T], None], argument: T) -> Timer:
         """Call back with an argument after some seconds, or a little later: for what is nearly always over before."""
         if seconds < self._exact:
-            return self.clock.call_later(seconds, partial(callback, argument))
+            return self.timer(seconds, partial(callback, argument))
         loop, timeouts = asyncio.get_running_loop(), self._timeouts
         if timeouts is None or timeouts.loop is not loop:
             timeouts = self._timeouts = Timeouts(loop)
@@ -124,7 +124,7 @@ class World:
 
         :param exact: False for a `limit`.
         """
-        return waiter if seconds is None else self._rest(waiter, max(0.0, seconds), exact=exact)
+        return waiter if seconds is None else self._rest(waiter, seconds, exact=exact)
 
     async def _rest(self, waiter: asyncio.Future[None], seconds: float, *, exact: bool) -> None:
         timer = self.timer(seconds, partial(_over, waiter)) if exact else self.limit(seconds, _over, waiter)
@@ -135,7 +135,7 @@ class World:
 
     async def answer(self, waiter: asyncio.Future[T], seconds: float) -> T:
         """Return what a future brings that is the caller's own. :raises TimeoutError: if that takes longer than some seconds."""
-        timer = self.limit(max(0.0, seconds), _unanswered, waiter)
+        timer = self.limit(seconds, _unanswered, waiter)
         try:
             return await waiter
         finally:
@@ -154,7 +154,7 @@ class World:
                 ring.set_result(None)
 
         waiter.add_done_callback(wake)
-        timer = None if seconds is None else self.clock.call_later(max(0.0, seconds), wake)
+        timer = None if seconds is None else self.timer(seconds, wake)
         try:
             await ring
         finally:
