@@ -22,10 +22,9 @@ def act(
     *,
     flagged: bool = False,
     unconfirmed: bool = False,
-    asked: bool = False,
     spent: frozenset[str] = NO_CALLS,
 ) -> None:
-    """Carry out what a save asks for; `asked`: its model request has left already (and may even be answered).
+    """Carry out what a save asks for, but for a model request that has left already (and may even be answered).
 
     Between the save and a tool's start stand four checks: is the lease certainly ours, has no cancel come with the
     acknowledgement, has the tree's budget room (not in `spent`), and (of a `once` tool) has a replica confirmed the save,
@@ -34,8 +33,7 @@ def act(
     stopped = {action.call_id for action in actions if isinstance(action, StopTool)} if len(actions) > 1 else NO_CALLS
     for action in actions:
         if type(action) is CallModel:
-            if not asked:
-                start_model(actor, action)
+            start_model(actor, action)
         elif type(action) is RunTool:
             if action.call_id in spent and not flagged and action.call_id not in stopped:
                 _tell_spent(actor, action)

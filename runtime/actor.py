@@ -319,11 +319,11 @@ class Actor(msgspec.Struct, eq=False, gc=False):
         if op is None:
             return await self._unsaveable(batch)
         self.recall.remember(draft.messages)
-        asked = False
         for action in draft.actions:
             if type(action) is CallModel and self.recall.ready and self.owns() and self.executor.hooks.early:
                 start_model(self, action)
-                asked = True
+                draft.actions.remove(action)
+                break
         op, reply = await self.saver.save(op, draft.state.children)
         if not isinstance(reply, base.Saved):
             raise self._refused(op, reply)
@@ -342,7 +342,7 @@ class Actor(msgspec.Struct, eq=False, gc=False):
         if draft.actions:
             flagged, spent = reply.cancel is not None, limits.unaffordable(draft, reply.usage)
             unconfirmed = op.confirm and not reply.confirmed
-            act(self, draft.actions, flagged=flagged, unconfirmed=unconfirmed, asked=asked, spent=spent)
+            act(self, draft.actions, flagged=flagged, unconfirmed=unconfirmed, spent=spent)
         if answers:
             intake.tell(answers)
         if draft.asks_tree:
