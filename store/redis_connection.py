@@ -24,6 +24,7 @@ from .redis_reads import Command
 from .redis_replies import maybe, reply_of
 from .redis_scripts import Scripts
 from .redis_servers import Question, Servers
+from .redis_time import ServerTime
 
 FORMAT = 3  # 1 knew no queues; 1 and 2 stored owners and open waits in another way
 OLDEST = (7, 0)
@@ -32,7 +33,6 @@ CONFIRM_MS = 1000
 LATER_MS = 3_600_000
 NODES_MS = 3_600_000
 SUCCEEDED_MS = 120_000  # a silent node is forgotten sooner where another has announced itself under its name since
-FORGET = 10.0  # seconds after which an estimate of the server's time gives way to any newer one
 Reader: TypeAlias = Callable[[Any, Any], Coroutine[Any, Any, Reply]]
 _log = logging.getLogger("turnhold")
 
@@ -50,8 +50,7 @@ class RedisConnection(RedisMemory):
         self.bells = Bells(place, self.servers, self.keys, self.key, bell, live)
         self.watch, self.unwatch = self.bells.watch, self.bells.unwatch
         self.publish, self.wants = self.bells.publish, self.bells.wants
-        self._offset = 0.0
-        self._dated = float("-inf")
+        self.time = ServerTime(self._loop.time)
 
     # ----------------------------------------------------------------------------------------------------- life cycle
 
@@ -60,7 +59,7 @@ class RedisConnection(RedisMemory):
         await self.servers.learn()
         await self._check_server()
         await self._check_format()
-        self.time_of(await self._time())
+        await self.time.begin(self._time)
         await self.bells.open()
 
     async def close(self) -> None:
@@ -94,14 +93,7 @@ class RedisConnection(RedisMemory):
 
     def now(self) -> int:
         """Return the server's time in milliseconds, as far as it is known."""
-        return int(self._loop.time() * 1000 + self._offset)
-
-    def time_of(self, now: int) -> None:
-        """Learn from a time that the server has just told: of several the one that travelled fastest is the best."""
-        local = self._loop.time()
-        offset = now - local * 1000
-        if offset > self._offset or local - self._dated > FORGET:
-            self._offset, self._dated = offset, local
+        return self.time.now()
 
     async def _time(self) -> int:
         ((seconds, micros),) = await self._plain([("TIME",)], key=self.keys.meta)
@@ -146,12 +138,13 @@ class RedisConnection(RedisMemory):
         return _READERS[type(op)](self, op) if script is None else self._run_one(op, script(self.keys, op))
 
     async def _run_one(self, op: Op, script: Script) -> Reply:
-        return self._told(reply_of(op, await self._one(script)))
+        asked = self._loop.time()
+        return self._told(reply_of(op, await self._one(script)), asked)
 
-    def _told(self, reply: Reply) -> Reply:
+    def _told(self, reply: Reply, asked: float) -> Reply:
         now: int | None = getattr(reply, "now", None)
         if now is not None:
-            self.time_of(now)
+            self.time.learn(now, asked)
         return reply
 
     # ------------------------------------------------------------------------------------------------ composed writes
@@ -160,6 +153,7 @@ class RedisConnection(RedisMemory):
         """Create a root; the turns that it supersedes must be named, and are not known before the first answer."""
         others: list[str] = []
         while True:
+            asked = self._loop.time()
             answer = await self._one(redis_pack.create(self.keys, op, others))
             if answer[0] != b"GROWN":
                 break
@@ -167,13 +161,14 @@ class RedisConnection(RedisMemory):
         if answer[0] == b"BUSY":
             turn = answer[1].decode()
             return base.Busy(turn, await self.status(turn) or "", answer[2])
-        return self._told(reply_of(op, answer))
+        return self._told(reply_of(op, answer), asked)
 
     async def save(self, op: base.Save) -> Reply:
         """Commit a transition, and wait for a replica where that is asked for."""
         heirs: list[str] = []
         while True:
             script, replicas = redis_pack.save(self.keys, op, heirs), None
+            asked = self._loop.time()
             if op.confirm:
                 answer, replicas = await self._one(script, "confirm", CONFIRM_MS)
             else:
@@ -181,7 +176,7 @@ class RedisConnection(RedisMemory):
             if answer[0] != b"NEXT":
                 break
             heirs.append(answer[1].decode())
-        reply = self._told(reply_of(op, answer))
+        reply = self._told(reply_of(op, answer), asked)
         if op.confirm and isinstance(reply, base.Saved) and not (isinstance(replicas, int) and replicas > 0):
             return msgspec.structs.replace(reply, confirmed=False)
         return reply
@@ -197,9 +192,9 @@ class RedisConnection(RedisMemory):
             part = base.Renew(leases=tuple(op.leases[place] for place in places), lease_ms=op.lease_ms)
             questions.append(self.question(redis_pack.renew(self.keys, part), "renew"))
         flags: dict[int, int] = {}
-        now = self.now()
+        now, asked = self.now(), self._loop.time()
         for places, (now, *values) in zip(batches, await self.servers.ask(questions), strict=True):
-            self.time_of(now)
+            self.time.learn(now, asked)
             flags.update(zip(places, values, strict=True))
         return base.Renewed(now, tuple(flags[place] for place in range(len(op.leases))))
 
@@ -216,8 +211,9 @@ class RedisConnection(RedisMemory):
     async def beat(self, op: base.Beat) -> Reply:
         """Announce a node, or take it off the list; an idle node learns the server's time from nothing else."""
         agents = b"" if op.leave else msgspec.msgpack.encode(op.agents)
+        asked = self._loop.time()
         _, now = await self._one(("beat", [self.keys.nodes], [op.node, agents]), "renew")
-        self.time_of(now)
+        self.time.learn(now, asked)
         return base.Done()
 
     async def prune(self, op: base.Prune) -> Reply:

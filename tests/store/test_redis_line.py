@@ -109,8 +109,8 @@ async def test_an_idle_node_learns_the_time_when_it_announces_itself(server: Red
     """The server's clock was set back: an estimate that is ahead of it would find work that is not due, for ever."""
     async with connected(server.url) as connection:
         right = connection.now()
-        connection.time_of(right + 3_600_000)
-        monkeypatch.setattr("turnhold.store.redis_connection.FORGET", 0.0)
+        connection.time.learn(right + 3_600_000, 0.0)
+        monkeypatch.setattr("turnhold.store.redis_time.FORGET", 0.0)
         await connection.call(b.Beat(node="n1", agents=()))
         found = connection.now()
 
@@ -122,7 +122,7 @@ async def test_a_save_tells_the_time(server: RedisServer) -> None:
     async with connected(server.url) as connection:
         turn, token = await owned(connection)
         right = connection.now()
-        connection._offset -= 3_600_000
+        connection.time._ahead -= 3_600_000
         await connection.call(make.save(turn, token, 0))
         found = connection.now()
 
