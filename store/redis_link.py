@@ -54,7 +54,7 @@ class Refusal(Exception):
         super().__init__(text)
 
 
-class Call(msgspec.Struct, eq=False, gc=False):
+class Call(msgspec.Struct, eq=False):
     """One command, ready to be sent; `waiter` gets its answer, an error as a value.
 
     `confirm`: milliseconds to wait for a replica; the answer is a pair then, with the number of replicas. `due`: when the answer
