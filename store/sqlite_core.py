@@ -31,6 +31,7 @@ READS = frozenset(
 QUEUED = frozenset({base.Create, base.Deliver, base.Claim, base.Save, base.Renew})  # look at no table of which rows may wait
 UNPROMISED = READS | {base.Claim, base.Renew, base.Beat, base.Deliver}  # when the power has failed, nobody owns anything any more
 FLUSHING = frozenset({"FULL", "EXTRA"})
+FLUSHED = "INSERT INTO meta(key, value) VALUES ('flushes', 1) ON CONFLICT (key) DO UPDATE SET value = value + 1"
 
 
 class SqliteCore(SqliteReads):
@@ -94,11 +95,8 @@ class SqliteCore(SqliteReads):
         if not _promises_nothing(ops):
             return self._apply_all(ops, now)
         answers = self._apply_all(ops, now, flushed=False)
-        delivered = [type(answer) for op, answer in zip(ops, answers, strict=True) if type(op) is base.Deliver]
-        if delivered:
-            self.unflushed = self._synchronous in FLUSHING
-            if any(answer is not base.Claimed for answer in delivered):
-                self.flush_log(now)  # a sender is answered now, or by another node
+        if any(type(op) is base.Deliver and type(answer) is not base.Claimed for op, answer in zip(ops, answers, strict=True)):
+            self.flush_log(now)  # a sender is answered now, or by another node
         return answers
 
     def flush_log(self, now: int) -> None:
@@ -145,11 +143,16 @@ class SqliteCore(SqliteReads):
                 self.next()
             self.flush()
             changed, flushes = self._connection.total_changes != before, flushed and self.unflushed and not reads
-            if now > self._stored if changed else flushes:  # a commit that changes nothing flushes nothing
+            if now > self._stored and (changed or flushes):
                 run("UPDATE meta SET value = ? WHERE key = 'now'", (now,))
                 self._stored = now
+            elif flushes:
+                run(FLUSHED)  # what changes no byte of the file is not written, and then nothing is flushed
             run("COMMIT")
-            self.unflushed = self.unflushed and not flushes
+            if flushes:
+                self.unflushed = False
+            elif not flushed and any(type(op) is base.Deliver for op in ops):
+                self.unflushed = self._synchronous in FLUSHING
         except BaseException:
             self._connection.rollback()
             self._stored = None

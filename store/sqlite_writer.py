@@ -125,13 +125,12 @@ class Writer:
         self._version = _version(core)
         while jobs := self._take():
             now, late = self._clock(), core.unflushed
-            if jobs[0] is not None:
-                self._do(core, lock, [job for job in jobs if job is not None], now)
+            done = jobs[0] is None or self._do(core, lock, [job for job in jobs if job is not None], now)
             try:
-                if late:
-                    core.flush_log(now)
                 if self._look_around(core, lock, now, used=jobs[0] is not None):
                     self._answer((), (("any", ""),))
+                if late and done:  # else whoever waits behind would wait for the same fault twice
+                    core.flush_log(now)
             except sqlite3.Error:
                 pass  # busy: the next turn of the loop looks again
         with contextlib.suppress(sqlite3.Error):
@@ -162,11 +161,14 @@ class Writer:
             self._under_way = [self._queue.popleft() for _ in range(count)]
             return list(self._under_way)
 
-    def _do(self, core: SqliteCore, lock: NodeLock, jobs: list[Job], now: int) -> None:
+    def _do(self, core: SqliteCore, lock: NodeLock, jobs: list[Job], now: int) -> bool:
+        """Do what was queued, and answer it; false where nothing of it is known to be done."""
         ops = [with_key(job.op, lock.key) for job in jobs]
         answers: list[Answer]
+        done = False
         try:
             answers = list(core.apply_all(ops, now))
+            done = True
         except Exception as fault:
             unknown = StoreUnavailable(f"SQLite: {fault}")
             unknown.__cause__ = fault
@@ -183,6 +185,7 @@ class Writer:
         with self._changed:
             self._under_way = []
         self._answer(pairs, tuple(rung))
+        return done
 
     def _watch(self) -> None:
         while not self._stop_watch.wait(TICK_SECONDS):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,41 +14,48 @@ import pytest
 from turnhold.store import base as b
 from turnhold.store.sqlite import SqliteConnection, SqliteStore
 from turnhold.store.sqlite_core import SqliteCore
+from turnhold.store.sqlite_nodes import NodeLock
+from turnhold.store.sqlite_writer import Writer
 from turnhold.testing.conformance import make
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
-    from pathlib import Path
+    from collections.abc import AsyncGenerator, Iterator, Sequence
 
 NOW = make.START
 
 
 class Watched:
-    """A core, and what SQLite was told."""
+    """A core, what SQLite was told, and how long its log was then."""
 
     def __init__(self, core: SqliteCore, level: str = "FULL") -> None:
         self.core = core
         self._level = level
-        self.told: list[str] = []
-        core.connection.set_trace_callback(self.told.append)
+        (self._file,) = (row[2] for row in core.connection.execute("PRAGMA database_list") if row[1] == "main")
+        self._told: list[tuple[str, int]] = []
+        core.connection.set_trace_callback(self._note)
 
     def commits(self) -> list[str]:
-        """Return the level of each commit that has changed the file since the last look."""
+        """Return the level of each commit since the last look that has written to the log: no other one is flushed."""
         connection = self.core.connection
         connection.set_trace_callback(None)
-        level, found, wrote = self._level, list[str](), False
-        for text in self.told:
+        level, found = self._level, list[str]()
+        ends = [*(length for _, length in self._told[1:]), self._length()]
+        for (text, length), end in zip(self._told, ends, strict=True):
             if text.startswith("PRAGMA synchronous"):
                 level = text.rpartition(" ")[2]
-            wrote = wrote or text.startswith(("INSERT", "UPDATE", "DELETE"))
-            if text == "COMMIT":
-                found += [level] if wrote else []
-                wrote = False
+            if text == "COMMIT" and end > length:
+                found.append(level)
         self._level = level
         assert {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}[connection.execute("PRAGMA synchronous").fetchone()[0]] == level
-        self.told.clear()
-        connection.set_trace_callback(self.told.append)
+        self._told.clear()
+        connection.set_trace_callback(self._note)
         return found
+
+    def _note(self, text: str) -> None:
+        self._told.append((text, self._length()))
+
+    def _length(self) -> int:
+        return Path(f"{self._file}-wal").stat().st_size
 
 
 @pytest.fixture
@@ -156,7 +165,7 @@ def test_a_flush_that_fails_is_still_to_be_done(watched: Watched) -> None:
     """The outcome is unknown to who is waiting, and the next try flushes."""
     core, new = watched.core, created(watched.core)
     core.apply_all([delivered(new, make.by())], NOW)
-    core.connection.execute("CREATE TEMP TRIGGER full BEFORE UPDATE ON meta BEGIN SELECT RAISE(ABORT, 'disk full'); END")
+    core.connection.execute("CREATE TEMP TRIGGER full BEFORE INSERT ON meta BEGIN SELECT RAISE(ABORT, 'disk full'); END")
     with contextlib.suppress(Exception):
         core.flush_log(NOW)
     assert core.unflushed
@@ -166,6 +175,26 @@ def test_a_flush_that_fails_is_still_to_be_done(watched: Watched) -> None:
     core.flush_log(NOW)
 
     assert (watched.commits(), core.unflushed) == (["FULL"], False)
+
+
+def test_what_was_committed_before_a_fault_is_still_to_be_flushed(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of three is at fault, so each is done by itself, until the disk is full: the first was committed."""
+    core = watched.core
+    first, second, third = [created(core) for _ in range(3)]
+    faults = {second.turn: ValueError("odd"), third.turn: sqlite3.OperationalError("disk full")}
+    deliver = core.deliver
+
+    def faulty(op: b.Deliver, now: int) -> b.Reply:
+        if op.turn in faults:
+            raise faults[op.turn]
+        return deliver(op, now)
+
+    monkeypatch.setattr(core, "deliver", faulty)
+    watched.commits()
+    with pytest.raises(sqlite3.OperationalError):
+        core.apply_all([delivered(new, make.by()) for new in (first, second, third)], NOW)
+
+    assert (watched.commits(), core.unflushed) == (["NORMAL"], True)
 
 
 @pytest.mark.parametrize(("level", "levels"), [("NORMAL", ["NORMAL"] * 2), ("EXTRA", ["NORMAL", "EXTRA"])])
@@ -230,3 +259,67 @@ async def test_a_writer_that_ends_flushes(tmp_path: Path) -> None:
         await connection.call(delivered(new, make.by()))
 
     assert not core.unflushed
+
+
+class Failing(SqliteCore):
+    """Mail is not flushed yet, and the disk is full."""
+
+    def __init__(self, connection: sqlite3.Connection, synchronous: str = "FULL") -> None:
+        super().__init__(connection, synchronous)
+        self.unflushed = True
+        self.tried: list[str] = []
+
+    def apply_all(self, ops: Sequence[b.Op], now: int) -> list[b.Reply | Exception]:
+        self.tried += [type(op).__name__ for op in ops]
+        raise sqlite3.OperationalError("disk full")
+
+    def flush_log(self, now: int) -> None:
+        self.tried.append("flush")
+        raise sqlite3.OperationalError("disk full")
+
+
+def test_what_waits_behind_a_fault_does_not_wait_for_a_flush(tmp_path: Path) -> None:
+    """Where a lock is waited for in vain, the next one in the queue is done next."""
+    core = Failing.open(tmp_path / "turns.db")
+    assert isinstance(core, Failing)
+    late: list[b.Op] = [b.ListNodes()]
+    done = threading.Event()
+
+    def answer(answers: Sequence[tuple[object, object]], bells: object) -> None:
+        if late:
+            writer.put([(late.pop(), None)])
+        else:
+            done.set()
+
+    writer = Writer(lambda: (core, NodeLock(core, "n1")), lambda: NOW, answer)
+    writer.put([(b.Create(new=make.new()), None)])
+    writer.start()
+    assert done.wait(10)
+    writer.stop()
+
+    assert core.tried[:2] == ["Create", "ListNodes"]
+
+
+async def test_a_flush_that_fails_hides_no_bells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others who write are heard, whatever this node's disk does."""
+    heard = asyncio.Event()
+    path = tmp_path / "turns.db"
+    connection = await SqliteStore(path).connect("n1", lambda kind, turn: heard.set(), lambda: NOW)
+    assert isinstance(connection, SqliteConnection)
+    core = connection._writer.core
+    assert core is not None
+
+    def full(now: int) -> None:
+        raise sqlite3.OperationalError("disk full")
+
+    def write() -> None:
+        other = SqliteCore.open(path)
+        created(other)
+        other.close()
+
+    monkeypatch.setattr(core, "flush_log", full)
+    core.unflushed = True
+    await asyncio.to_thread(write)
+    async with asyncio.timeout(10):
+        await heard.wait()
+    await connection.close()
