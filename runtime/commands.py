@@ -188,10 +188,12 @@ class Commands:
     async def _stored(self, turn_id: str, mail: base.Mail, message: MailMessage) -> Outcome | None:
         """Put a message that waits here for too long into the store, too: there it outlives the owner.
 
-        One that came here through the store was perhaps not flushed to its disk by what gave us the turn with it; now it is.
+        One that came here through the store was perhaps not flushed to its disk by what gave us the turn with it; now it is, as
+        nobody claims anything.
         """
-        found = await self._deliver(turn_id, mail, message)
-        return None if isinstance(found, asyncio.Future) else found
+        found = await self._delivered(turn_id, mail, message, None)
+        assert not isinstance(found, asyncio.Future)
+        return found
 
     def _deliver(
         self, turn_id: str, mail: base.Mail, message: MailMessage

@@ -83,6 +83,50 @@ def test_an_answer_that_is_pending_here_is_stored_once_more(store: base.TurnStor
     world.run(program())
 
 
+def test_a_pending_answer_is_not_left_to_a_claim(store: base.TurnStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The turn is let go in the moment in which the time is over: who is told that the answer is stored got no turn with it."""
+    world, sent = World(store, replies=([call("refund", amount=25), call("look_up")], "done")), list[base.Deliver]()
+
+    def noted(op: base.Op, reply: base.Reply) -> None:
+        if isinstance(op, base.Deliver):
+            sent.append(op)
+
+    async def program() -> None:
+        await world.second.leave()
+        world.first.gate.behind = "save"
+        turn = await world.a.start("shop", "go")
+        await world.clock.idle()
+        while (wait := await opened(store, turn.id)) is None:
+            world.first.gate.open()
+            world.first.gate.behind = "save"
+            await world.clock.idle()
+        monkeypatch.setattr(world.witness, "applied", noted)
+        node = node_of(world.a)
+        plain = node.world.answer
+
+        async def answer(waiter: asyncio.Future[object], seconds: float) -> object:
+            try:
+                return await plain(waiter, seconds)
+            except TimeoutError:
+                world.first.gate.open()
+                for _ in range(5):
+                    await asyncio.sleep(0)
+                assert not node.placement.here(turn.id)
+                raise
+
+        monkeypatch.setattr(node.world, "answer", answer)
+        sender = asyncio.ensure_future(turn.submit(ResumeCommand.approve_tool(wait), 1))
+        await world.clock.advance(2)
+
+        with pytest.raises(AnswerPending):
+            await sender
+        assert [op.claim for op in sent] == [None]
+        assert (await turn.settle()).status is Status.COMPLETED
+        await world.second.open(LEASE)
+
+    world.run(program())
+
+
 @pytest.mark.parametrize("refused", [False, True])
 def test_what_is_stored_for_senders(store: base.TurnStore, monkeypatch: pytest.MonkeyPatch, refused: bool) -> None:
     """An answer under the message's id, for who may look for it; who waits here and is accepted has the receipt."""
