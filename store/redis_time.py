@@ -16,7 +16,7 @@ class ServerTime:
 
     What an answer says was so after it was asked for and before it was read: two bounds of how far the server is ahead of our
     clock, as wide as the answer was slow. The estimate moves only where an answer proves it wrong: forward at once; back, since the
-    servers of a Cluster differ, once none has agreed with it for a while.
+    servers of a Cluster differ, once none has agreed with it for a while. A slow answer that would fit both does not agree.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -34,7 +34,7 @@ class ServerTime:
         least, most = now - read * 1000, now + 1 - asked * 1000
         if least > self._ahead:
             self._ahead = least
-        elif most < self._ahead:
+        elif most < self._ahead or least <= self._most < self._ahead:
             self._most = min(most, self._most)
             if read - self._agreed <= FORGET:
                 return

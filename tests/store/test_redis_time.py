@@ -98,6 +98,20 @@ def test_a_clock_that_is_set_back_is_followed_soon(server: Server, step: int, sl
     assert -2 <= server.off <= 2
 
 
+@pytest.mark.parametrize("step", [50, 900, 1900])
+def test_slow_answers_do_not_keep_a_wrong_estimate(server: Server, step: int) -> None:
+    """One that was asked for long before it was told fits a clock that was set back, and one that was not: it is no proof."""
+    server.ahead -= step
+    end = server.seconds + 2 * FORGET
+    while server.seconds < end:
+        for _ in range(3):
+            server.ask()
+            server.seconds += 1.0
+        server.ask(there=2.0)
+
+    assert -2 <= server.off <= 2
+
+
 def test_the_server_that_is_ahead_counts_while_it_answers() -> None:
     """The clocks of a Cluster's servers differ: time does not go to and fro between them, and follows those that are left."""
     server, best = Server(), 0
