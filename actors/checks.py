@@ -127,8 +127,8 @@ def _walk(place: Place, value: object, levels: int, left: Iterator[int]) -> None
     if value is None or isinstance(value, bool):
         return
     if isinstance(value, str):
-        if not value.isascii():
-            check_text(_path(place), value, 1 << 30)
+        if not value.isascii() and (reason := _broken(value)):
+            raise InvalidDefinition(f"{_path(place)} is not valid Unicode: {reason}")
     elif isinstance(value, int):
         if not -(2**63) <= value < 2**63:
             raise InvalidDefinition(f"{_path(place)} is a whole number outside 64 bits")
@@ -140,8 +140,8 @@ def _walk(place: Place, value: object, levels: int, left: Iterator[int]) -> None
         for key, item in cast("dict[Any, Any]", value).items():
             if not isinstance(key, str):
                 raise InvalidDefinition(f"{_path(place)} has a key that is not text: {shown(key)}")
-            if not key.isascii():
-                check_text(f"{_path(place)}: a key", key, 1 << 30)
+            if not key.isascii() and (reason := _broken(key)):
+                raise InvalidDefinition(f"{_path(place)}: a key is not valid Unicode: {reason}")
             _walk((place, key), item, levels - 1, left)
     elif isinstance(value, list):
         _deeper(place, levels)
@@ -149,6 +149,15 @@ def _walk(place: Place, value: object, levels: int, left: Iterator[int]) -> None
             _walk((place, index), item, levels - 1, left)
     else:
         raise InvalidDefinition(f"{_path(place)} is a {type(value).__name__}, which is not JSON-like")
+
+
+def _broken(text: str) -> str | None:
+    """Tell why a text has no bytes, if it has none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return error.reason
+    return None
 
 
 def _deeper(place: Place, levels: int) -> None:
