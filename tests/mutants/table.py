@@ -29,6 +29,6 @@ class Mutant:
 
 MUTANTS = [
     Mutant(**each)
-    for name in ("machine", "runtime", "redis")
+    for name in ("machine", "runtime", "redis", "sqlite")
     for each in tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text())["mutant"]
 ]
