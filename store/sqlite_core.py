@@ -146,8 +146,8 @@ class SqliteCore(SqliteReads):
             if now > self._stored and (changed or flushes):
                 run("UPDATE meta SET value = ? WHERE key = 'now'", (now,))
                 self._stored = now
-            elif flushes:
-                run(FLUSHED)  # what changes no byte of the file is not written, and then nothing is flushed
+            elif flushes and not any(type(reply) is base.Saved and not reply.replayed for reply in replies):
+                run(FLUSHED)  # what changes no byte of the file is not written, and then nothing is flushed; a save changes some
             run("COMMIT")
             if flushes:
                 self.unflushed = False

@@ -124,6 +124,23 @@ def test_mail_that_is_sent_again_is_flushed_though_nothing_changes(watched: Watc
     assert (watched.commits(), core.unflushed) == (["FULL"], False)
 
 
+def test_a_save_that_is_sent_again_flushes_though_nothing_changes(watched: Watched) -> None:
+    """It is found there, and what was committed since waits for the disk all the same."""
+    core, new, by = watched.core, created(watched.core), make.by()
+    (claimed,) = core.apply_all([b.Claim(turn=new.turn, by=by)], NOW)
+    assert isinstance(claimed, b.Claimed)
+    save = make.save(new.turn, b.Token(by.activation, claimed.epoch), 0)
+    core.apply_all([save], NOW)
+    core.apply_all([delivered(created(core), make.by())], NOW)
+    watched.commits()
+
+    (again,) = core.apply_all([save], NOW)
+
+    assert isinstance(again, b.Saved)
+    assert again.replayed
+    assert (watched.commits(), core.unflushed) == (["FULL"], False)
+
+
 def test_with_anything_else_all_is_flushed(watched: Watched) -> None:
     """One commit for several who wait is flushed if it has to be for one of them."""
     core, new = watched.core, created(watched.core)
