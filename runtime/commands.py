@@ -50,6 +50,7 @@ class Commands:
         if command.value is not None and holds_struct(command.value):
             value, marks = self._host.types.plain("data", command.value)
             command = msgspec.structs.replace(command, value=value)
+        named = command
         if command.wait is not None and "/" in command.wait:
             turn_id = _owner(turn_id, command.wait, command.command_id)
         else:
@@ -59,6 +60,9 @@ class Commands:
         if outcome is None:
             text = f"the answer {command.command_id} of turn {turn_id} is not decided yet; ask again with the same command_id"
             raise AnswerPending(text, turn_id=turn_id, command_id=command.command_id)
+        if isinstance(outcome, Refusal) and outcome.error == "CommandIdReused" and outcome.receipt is not None:
+            # sent twice by the id of a call: accepted for the one that had it then, and then another turn had a call of that id
+            outcome = from_receipt(outcome.receipt, named, "command", turn_id)
         if isinstance(outcome, Accepted):
             return outcome.receipt
         if isinstance(outcome, Refusal) and outcome.error == "TurnClosed":

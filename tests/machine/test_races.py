@@ -180,3 +180,53 @@ def test_a_call_that_had_no_room_is_not_started_by_the_next_owner() -> None:
     starts = play(TurnRaceMachine.of(make_poor_family, nodes=3, turns=4), OVERDRAWN).starts
 
     assert [start.attempt for start in starts] == [2]
+
+
+AFTER_THE_END = (
+    "open(seat=0, room=10_000, polls=False, talks=False)",
+    "keep()",
+    "hold_threads(seat=0)",
+    "freeze(behind='save', seat=1)",
+    "rewind()",
+    "keep()",
+    "rewind()",
+    "start(seat=1)",
+    "lose_lease(pick=0)",
+    "keep()",
+    "rewind()",
+    END,
+)
+
+
+def test_a_robbed_owner_that_begins_behind_the_end_breaks_no_promise() -> None:
+    """Its successor has ended the turn, whose last state knows nothing of the calls any more."""
+    starts = play(TurnRaceMachine.of(make_talker, nodes=3, turns=4, rewinds=True), AFTER_THE_END).starts
+
+    assert any(
+        start.attempt == 1 and other.attempt == 2 and start[:2] == other[:2] for other, start in itertools.combinations(starts, 2)
+    )
+
+
+SAME_CALL = (
+    "open(seat=0, room=1, polls=False, talks=False)",
+    "advance(seconds=0.5)",
+    "start(seat=0)",
+    "lose(operation='deliver', seat=0)",
+    "start(seat=0)",
+    "freeze(behind='*', seat=1)",
+    "start(seat=0)",
+    "ask(pick=15, seat=0)",
+    "slow(delay=0.0, operation='*', seat=0)",
+    "answer(at_root=True, by_call=True, choice=0, pick=1, seat=1)",
+    *["advance(seconds=0.25)"] * 3,
+    "repeat(pick=0, seat=0)",
+    "advance(seconds=4.0)",
+    "answer(at_root=False, by_call=False, choice=0, pick=0, seat=0)",
+    *["advance(seconds=0.25)"] * 2,
+    END,
+)
+
+
+def test_a_command_by_call_id_that_finds_another_call_of_that_id() -> None:
+    """Sent twice to the root; the slower one looks when another child waits with the same call id, and gets the one receipt."""
+    play(TurnRaceMachine.of(make_family, nodes=3, turns=4), SAME_CALL)
