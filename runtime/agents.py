@@ -49,13 +49,14 @@ class Agents:
         return agent
 
     async def delegates(self, agent: Agent, limit: Limit | None = None) -> Mapping[str, Agent[Any]]:
-        """Return those to whom the plans of an agent may give tasks, by id, in the order of its policy.
+        """Return those to whom an agent that makes plans may give tasks, by id, in the order of its policy.
 
         :param limit: given for a turn that lives already: its loader is waited for within it, and who is missing is left out.
         :raises AgentNotFound: if one is missing.
         """
         found: dict[str, Agent[Any]] = {}
-        for name in () if agent.planning is None else agent.planning.allowed_agent_ids:
+        assert agent.planning is not None
+        for name in agent.planning.allowed_agent_ids:
             if name == agent.id:
                 continue
             other = self._checked(await _loaded(self._loader.load_active(name), limit or nullcontext), name, None)
