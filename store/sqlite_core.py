@@ -31,7 +31,7 @@ READS = frozenset(
 QUEUED = frozenset({base.Create, base.Deliver, base.Claim, base.Save, base.Renew})  # look at no table of which rows may wait
 UNPROMISED = READS | {base.Claim, base.Renew, base.Beat, base.Deliver}  # when the power has failed, nobody owns anything any more
 FLUSHING = frozenset({"FULL", "EXTRA"})
-FLUSHED = "INSERT INTO meta(key, value) VALUES ('flushes', 1) ON CONFLICT (key) DO UPDATE SET value = value + 1"
+NOTE_FLUSH = "INSERT INTO meta(key, value) VALUES ('flushes', 1) ON CONFLICT (key) DO UPDATE SET value = value + 1"
 
 
 class SqliteCore(SqliteReads):
@@ -147,7 +147,7 @@ class SqliteCore(SqliteReads):
                 run("UPDATE meta SET value = ? WHERE key = 'now'", (now,))
                 self._stored = now
             elif flushes and not any(type(reply) is base.Saved and not reply.replayed for reply in replies):
-                run(FLUSHED)  # what changes no byte of the file is not written, and then nothing is flushed; a save changes some
+                run(NOTE_FLUSH)  # what changes no byte of the file is not written, and then nothing is flushed; a save changes some
             run("COMMIT")
             if flushes:
                 self.unflushed = False

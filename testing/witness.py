@@ -149,8 +149,8 @@ class Witness:
         self.given.setdefault(start[:2], []).append(context.call.arguments)
         record = self.call(start.turn_id, start.call_id)
         late = start.turn_id in self.robbed and start[:3] in self._running
-        now = record is not None and record.status is CallStatus.RUNNING and record.attempt == start.attempt
-        if not now and not late:
+        running = record is not None and record.status is CallStatus.RUNNING and record.attempt == start.attempt
+        if not running and not late:
             self.note(f"{start} was started, saved is {record}")
 
     def asked(self, request: ModelRequest) -> None:
