@@ -72,10 +72,7 @@ class MemoryConnection:
         store = self._store
         reply = self._apply(op, self._clock())
         for kind, turn in rings(op, reply, store.core.roused):
-            if kind == "saved":
-                hearing = store.watched.get(root_of(turn)) if store.watched else None
-            else:
-                hearing = store.bells
+            hearing = store.bells if kind != "saved" else store.watched.get(root_of(turn)) if store.watched else None
             for bell in list(hearing) if hearing else ():
                 bell(kind, turn)
         return reply
